@@ -64,14 +64,16 @@ class Policy(Protocol):
         ...
 
     def act(
-        self, obs: Mapping[str, Tensor], noise: Mapping[str, Tensor], mode: SampleMode, with_value: bool = False
+        self,
+        obs: Mapping[str, Tensor],
+        noise: Mapping[str, Tensor],
+        mode: SampleMode,
+        with_value: bool = False,
     ) -> ActionSample:
         """Draw chunks for ``obs`` ({name: [B, …]})."""
         ...
 
-    def evaluate(
-        self, obs: Mapping[str, Tensor], trace: Mapping[str, Tensor], with_value: bool = True
-    ) -> Evaluation:
+    def evaluate(self, obs: Mapping[str, Tensor], trace: Mapping[str, Tensor], with_value: bool = True) -> Evaluation:
         """Log-probability, entropy and value of the sample that ``trace`` describes, with gradients."""
         ...
 
