@@ -124,7 +124,7 @@ def _call_attributes(method: str) -> dict[str, str]:
     return {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
 
 
-class _ServerInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
+class _ServerInterceptor(grpc.ServerInterceptor):
     """Runs every call in a server span whose parent is the caller's."""
 
     def __init__(self, tracing: _Tracing) -> None:
@@ -195,10 +195,10 @@ class _CallDetails(NamedTuple):
 
 
 class _ClientInterceptor(
-    grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
-    grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
-    grpc.StreamStreamClientInterceptor,  # type: ignore[misc]
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
 ):
     """Opens a client span for every call and sends its context along; the span ends with the call."""
 
@@ -225,7 +225,7 @@ class _ClientInterceptor(
         answer.add_done_callback(end)
         return answer
 
-    intercept_unary_unary = _call
-    intercept_unary_stream = _call
-    intercept_stream_unary = _call
-    intercept_stream_stream = _call
+    intercept_unary_unary = _call  # type: ignore[assignment]
+    intercept_unary_stream = _call  # type: ignore[assignment]
+    intercept_stream_unary = _call  # type: ignore[assignment]
+    intercept_stream_stream = _call  # type: ignore[assignment]
