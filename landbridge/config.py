@@ -25,13 +25,12 @@ import copy
 import dataclasses
 import difflib
 import enum
-import functools
 import inspect
 import itertools
 import textwrap
 import types
 import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -65,8 +64,8 @@ def option(
 ) -> Any:
     """A dataclass field with help text and checks; without a default it is required.
 
-    A mutable default (list, dict, nested dataclass) is copied for every object. ``choices``, ``minimum`` and ``maximum``
-    (inclusive) apply to each item of a sequence.
+    A mutable default (list, dict, nested dataclass) is copied for every object. ``choices``, ``minimum`` and
+    ``maximum`` (inclusive) apply to each item of a sequence.
     """
     rules = {"help": help, _RULES: {"choices": choices, "minimum": minimum, "maximum": maximum}}
     if isinstance(default, list | dict) or (dataclasses.is_dataclass(default) and not isinstance(default, type)):
@@ -286,12 +285,10 @@ def _leaves(cls: type[Any], path: str) -> Iterator[tuple[str, Any, dataclasses.F
             yield path + f.name, hints[f.name], f, described.get(f.name, "")
 
 
-@functools.cache
-def _hints(cls: Hashable) -> dict[str, Any]:
+def _hints(cls: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-@functools.cache
 def _docstrings(cls: type[Any]) -> dict[str, str]:
     """The string that follows each field's definition in the source, if any."""
     found: dict[str, str] = {}

@@ -150,7 +150,7 @@ def _interrupt(signum: int, frame: Any) -> None:
 
 
 def _fail(message: str, status: int) -> int:
-    print("landbridge: " + " ".join(message.split()), file=sys.stderr)
+    print(f"landbridge: {message.strip()}", file=sys.stderr)
     return status
 
 
