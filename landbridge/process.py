@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import json
 import os
 import select
@@ -98,7 +99,13 @@ class Child:
     """One child process. Made by :meth:`ProcessGroup.start`."""
 
     def __init__(
-        self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path | None, log: Path | None, echo: bool
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        log: Path | None,
+        on_line: Callable[[str], None] | None,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -107,7 +114,7 @@ class Child:
         self.ready_line: dict[str, Any] | None = None
         self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
         self._log = log
-        self._echo = echo
+        self._on_line = on_line
         self._lock = threading.Lock()
         launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         self._popen = _spawner.submit(
@@ -209,9 +216,9 @@ class Child:
                 self._lines.append(line)
                 if log is not None:
                     log.write(raw)
-                if self._echo:
+                if self._on_line is not None:
                     with contextlib.suppress(OSError, ValueError):  # our own stdout has gone: go on draining the pipe
-                        print(f"{self.name} | {line}", flush=True)
+                        self._on_line(line)
                 self._notice_ready(line)
         self.ready.set()
 
@@ -222,6 +229,10 @@ class Child:
                 if content.get("ready") is True and "address" in content:
                     self.ready_line = content
                     self.ready.set()
+
+
+def _echo(name: str, line: str) -> None:
+    print(f"{name} | {line}", flush=True)
 
 
 class ProcessGroup:
@@ -239,15 +250,26 @@ class ProcessGroup:
             log_folder.mkdir(parents=True, exist_ok=True)
 
     def start(
-        self, name: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
     ) -> Child:
-        """Start ``command``; ``env`` is added to this process's own. NOT_FOUND where there is no such program."""
+        """Start ``command``; ``env`` is added to this process's own. NOT_FOUND where there is no such program.
+
+        ``on_line`` gets every line of output, in a thread of the child's, in place of echoing.
+        """
         words = [str(word) for word in command]
         if shutil.which(words[0]) is None:
             raise NotFound(f"cannot start {name}: there is no program {words[0]!r}")
         variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         log = self._log_folder / f"{name}.log" if self._log_folder is not None else None
-        child = Child(name, words, variables, cwd, log, self._echo)
+        if on_line is None and self._echo:
+            on_line = functools.partial(_echo, name)
+        child = Child(name, words, variables, cwd, log, on_line)
         self.children.append(child)
         return child
 
