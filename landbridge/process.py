@@ -301,8 +301,9 @@ class ProcessGroup:
             child.wait(max(0.0, deadline - time.monotonic()))
         for child in self.children:
             child.kill()
+        deadline = time.monotonic() + 1.0  # for the kernel to act; shared, so that the whole stays bounded
         for child in self.children:
-            child.wait(1.0)
+            child.wait(max(0.0, deadline - time.monotonic()))
 
     def __enter__(self) -> ProcessGroup:
         return self

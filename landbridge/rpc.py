@@ -120,7 +120,7 @@ def stop_event() -> threading.Event:
     return event
 
 
-class _ErrorInterceptor(grpc.ServerInterceptor):  # type: ignore[misc]
+class _ErrorInterceptor(grpc.ServerInterceptor):
     """Turns exceptions into statuses: ours as they are, NotImplementedError by the call's name, others INTERNAL."""
 
     def intercept_service(self, continuation: Any, details: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from landbridge import compatibility, rpc
 from landbridge.contract import Contract
-from landbridge.contract_codec import contract_from_proto
+from landbridge.contract_codec import contract_from_json, contract_from_proto
 from landbridge.errors import InvalidArgument, LandbridgeError, NotFound
 from landbridge.v1 import env_pb2, env_pb2_grpc, policy_pb2, policy_pb2_grpc
 
@@ -82,15 +82,13 @@ def _policy_contract(where: str) -> tuple[Contract, Collection[str] | None]:
 
 
 def _checkpoint_contract(folder: Path) -> tuple[Contract, Collection[str] | None]:
-    from landbridge.contract_json import contract_from_json
-
     manifest = folder / "manifest.json"
     try:
         content = json.loads(manifest.read_text(encoding="utf-8"))
         return contract_from_json(content["contract"]), content.get("reads")
     except FileNotFoundError as error:
         raise NotFound(f"{folder} is no checkpoint: it has no manifest.json") from error
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{manifest} holds no contract: {type(error).__name__}: {error}") from error
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import grpc
 
+from landbridge import telemetry
 from landbridge.errors import InvalidArgument, LandbridgeError, from_rpc_error
 
 GROUP = "landbridge.commands"
@@ -138,9 +139,11 @@ def _run(arguments: list[str]) -> int:
         parser.parse_args([*arguments, "--help"])
         return 2
     previous = signal.signal(signal.SIGTERM, _interrupt)
+    telemetry.configure(f"landbridge-{arguments[0]}")  # on where OTEL_EXPORTER_OTLP_ENDPOINT is set
     try:
         return run(args) or 0
     finally:
+        telemetry.shutdown()
         signal.signal(signal.SIGTERM, previous)
 
 

@@ -79,7 +79,6 @@ def up(suite: Suite) -> int:
             if service.serves:
                 addresses[name] = child.wait_serving(service.timeout)
                 print(f"landbridge | {name} serves at {addresses[name]}", flush=True)
-            group.check()
         while (ended := group.wait_any(3600.0)) is None:
             pass
         if ended.poll() != 0:

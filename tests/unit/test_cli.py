@@ -22,7 +22,7 @@ from landbridge.cli.main import groups, main
 from landbridge.cli.up import Service, Suite, up
 from landbridge.config import ConfigError
 from landbridge.contract import Contract, Quantity, Segment, TensorSpec, Unit
-from landbridge.contract_codec import contract_to_proto
+from landbridge.contract_codec import contract_to_json, contract_to_proto
 from landbridge.errors import LandbridgeError
 from landbridge.v1 import env_pb2, env_pb2_grpc, policy_pb2, policy_pb2_grpc
 
@@ -34,7 +34,7 @@ import argparse, os, sys, time
 def register(subparsers):
     parser = subparsers.add_parser("toy")
     commands = parser.add_subparsers(dest="command")
-    for name in ("serve", "ask", "fail", "wait", "rpc", "bug", "config"):
+    for name in ("serve", "ask", "fail", "wait", "rpc", "bug", "config", "traced"):
         command = commands.add_parser(name)
         command.add_argument("words", nargs="*")
         command.set_defaults(run=globals()[name])
@@ -71,6 +71,10 @@ def rpc(args):
 def config(args):
     from landbridge.config import ConfigError
     raise ConfigError("num_envs: expected at least 1, got 0", field="num_envs")
+
+def traced(args):
+    from landbridge import telemetry
+    print(telemetry.enabled())
 
 def bug(args):
     raise ZeroDivisionError("a bug is not an error of the user's")
@@ -148,6 +152,11 @@ def test_an_error_is_one_line_and_a_status(plugin: dict[str, str], command: str,
 def test_tracebacks_are_there_for_who_asks_and_for_bugs(plugin: dict[str, str]) -> None:
     assert "Traceback" in landbridge(plugin, "toy", "fail", LANDBRIDGE_DEBUG="1").stderr
     assert "ZeroDivisionError" in landbridge(plugin, "toy", "bug").stderr
+
+
+def test_the_endpoint_variable_turns_tracing_on_for_every_command(plugin: dict[str, str]) -> None:
+    assert landbridge(plugin, "toy", "traced").stdout == "False\n"
+    assert landbridge(plugin, "toy", "traced", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9").stdout == "True\n"
 
 
 def test_a_group_without_a_command_shows_its_help(plugin: dict[str, str]) -> None:
@@ -277,12 +286,16 @@ def test_check_contract_refuses_a_flipped_gripper(
 def test_check_contract_reads_a_checkpoints_manifest(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contract_json = pytest.importorskip("landbridge.contract_json")
     assert main(["check", "contract", str(tmp_path), address]) == 1
     assert "it has no manifest.json" in capsys.readouterr().err
-    manifest = {"contract": contract_json.contract_to_json(CONTRACT)}
+    critics = TensorSpec("grasped", (1,), privileged=True)
+    contract = replace(CONTRACT, observation=(STATE, critics))
+    manifest: dict[str, Any] = {"contract": contract_to_json(contract), "reads": ["state"]}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert main(["check", "contract", str(tmp_path), address]) == 0
+    assert main(["check", "contract", str(tmp_path), address]) == 0, "what only the critic reads does not matter"
+    (tmp_path / "manifest.json").write_text(json.dumps({"contract": manifest["contract"]}))
+    assert main(["check", "contract", str(tmp_path), address]) == 1
+    assert "privileged: observation 'grasped'" in capsys.readouterr().out
     (tmp_path / "manifest.json").write_text("{}")
     assert main(["check", "contract", str(tmp_path), address]) == 2
 

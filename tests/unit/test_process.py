@@ -125,9 +125,8 @@ def test_no_child_outlives_its_parent(how: signal.Signals) -> None:
         from landbridge.process import ProcessGroup, read_ready
         group = ProcessGroup()
         def start():  # from a thread that ends: its end is not the parent's
-            group.start("deaf", [sys.executable, "-c", sys.argv[1]])
+            read_ready(group.start("deaf", [sys.executable, "-c", sys.argv[1]]), 20)
         thread = threading.Thread(target=start); thread.start(); thread.join()
-        read_ready(group.children[0], 20)
         time.sleep(0.2)
         print(group.children[0].pid, group.children[0].poll(), flush=True)
         time.sleep(60)
