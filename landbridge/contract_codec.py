@@ -1,9 +1,12 @@
-"""Contracts to and from their wire form (``spec.proto``)."""
+"""Contracts to and from their wire form (``spec.proto``) and its JSON."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any, TypeVar
+
+from google.protobuf import json_format
 
 from landbridge.contract import (
     Contract,
@@ -126,3 +129,18 @@ def _member(wire: Any, prefix: str, number: int, kind: type[E]) -> E:
         f"{prefix.lower()} {number} is unset or unknown to this side; expected one of {[m.value for m in kind]}",
         field=prefix.lower(),
     )
+
+
+def contract_to_json(contract: Contract) -> dict[str, Any]:
+    """A JSON-able form (protobuf's JSON mapping of the wire form), for checkpoints and demonstration files."""
+    made: dict[str, Any] = json_format.MessageToDict(contract_to_proto(contract), preserving_proto_field_name=True)
+    return made
+
+
+def contract_from_json(data: Mapping[str, Any]) -> Contract:
+    """Inverse of :func:`contract_to_json`; INVALID_ARGUMENT for unknown fields or values."""
+    try:
+        message = json_format.ParseDict(dict(data), pb.Contract())
+    except json_format.ParseError as error:
+        raise InvalidArgument(f"not a contract: {error}", field="contract") from error
+    return contract_from_proto(message)

@@ -7,6 +7,7 @@ Inside a process code raises :class:`LandbridgeError` subclasses; :mod:`landbrid
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.protobuf import duration_pb2
@@ -142,16 +143,15 @@ def from_code(code: int, message: str, retry_after: float | None = None, field: 
 
 def from_rpc_error(error: grpc.RpcError) -> LandbridgeError:
     """The client's side of :func:`to_status`; works on any server's statuses, richer on ours."""
-    status = None
-    if isinstance(error, grpc.Call):
-        try:
-            status = rpc_status.from_call(error)
-        except ValueError:  # details and status disagree: trust the plain status
-            status = None
+    call: Any = error if hasattr(error, "trailing_metadata") else None
+    if call is None:
+        return from_code(code_pb2.UNKNOWN, str(error))
+    try:
+        status = rpc_status.from_call(call)
+    except ValueError:  # details and status disagree: trust the plain status
+        status = None
     if status is None:
-        code = error.code().value[0] if isinstance(error, grpc.Call) else code_pb2.UNKNOWN
-        details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
-        return from_code(code, details)
+        return from_code(call.code().value[0], call.details() or str(error))
     field, retry = "", None
     bad, info = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for detail in status.details:

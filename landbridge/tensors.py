@@ -55,7 +55,7 @@ def dtype_number(dtype: np.dtype[Any] | str | type) -> int:
 
 def dtype_name(number: int) -> str:
     """``float32`` for DTYPE_FLOAT32; INVALID_ARGUMENT for an unknown number."""
-    return pb.Dtype.Name(_known(number, Path("dtype")))[len("DTYPE_") :].lower()  # type: ignore[arg-type]
+    return pb.Dtype.Name(_known(number, Path("dtype")))[len("DTYPE_") :].lower()
 
 
 def numpy_dtype(number: int) -> np.dtype[Any]:

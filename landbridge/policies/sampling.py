@@ -1,0 +1,67 @@
+"""The arithmetic of flow sampling: time grid, ODE and SDE steps, Gaussian log-probabilities.
+
+Conventions (flow matching): x_t = (1 − t)·x₀ + t·ε, v = ε − x₀; t runs from 1 (noise) to 0 (action) in K steps of
+δ = 1/K. The SDE with the same marginals (Flow-GRPO, arXiv 2505.05470, in this time direction):
+
+    σ_t = a·√(t / (1 − t))            (at t = 1 the denominator is δ)
+    ε̂   = x + (1 − t)·v
+    mean = x − δ·v − (σ_t²·δ / 2t)·ε̂,    std = σ_t·√δ
+
+Read literally, the equations printed in πRL (arXiv 2510.25889) mix two time conventions and do not keep the
+marginals; ``tests/unit/test_flow_sampling.py`` shows both on a Gaussian mixture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Per-step constants of a K-step sampler, each [K] float32; index 0 is the step that starts at t = 1."""
+
+    times: Tensor
+    delta: float
+    std: Tensor
+    """Standard deviation of the stochastic step."""
+    x_scale: Tensor
+    """mean = x_scale·x + v_scale·v of the stochastic step."""
+    v_scale: Tensor
+
+
+def sde_schedule(steps: int, noise_level: float) -> Schedule:
+    """Constants for K = ``steps`` and a = ``noise_level``; std = 0 is refused (ratio 1, silent non-learning)."""
+    if steps < 1:
+        raise ValueError(f"at least one denoising step is needed, {steps} were asked for")
+    if not noise_level > 0:
+        raise ValueError(
+            f"noise level {noise_level}: a stochastic sampler with std 0 has ratio 1 and learns nothing; use > 0"
+        )
+    delta = 1.0 / steps
+    times = 1.0 - torch.arange(steps, dtype=torch.float64) * delta
+    denominator = torch.where(times >= 1.0, torch.full_like(times, delta), 1.0 - times)
+    sigma = noise_level * torch.sqrt(times / denominator)
+    drift = sigma**2 * delta / (2.0 * times)
+    return Schedule(
+        times=times.float(),
+        delta=delta,
+        std=(sigma * math.sqrt(delta)).float(),
+        x_scale=(1.0 - drift).float(),
+        v_scale=(-delta - drift * (1.0 - times)).float(),
+    )
+
+
+def gaussian_log_prob(value: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Element-wise log N(value; mean, std²) in float32 (float64 stays)."""
+    return -0.5 * (((value - mean) / std) ** 2 + _LOG_2PI) - torch.log(std)
+
+
+def gaussian_entropy(std: Tensor) -> Tensor:
+    """Element-wise entropy of N(·, std²)."""
+    return 0.5 * (1.0 + _LOG_2PI) + torch.log(std)

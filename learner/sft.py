@@ -1,0 +1,122 @@
+"""Supervised fine-tuning: imitation of demonstrations on the flow-matching loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from landbridge.config import option
+from landbridge.contract import Contract
+from landbridge.contract_codec import contract_from_json
+from landbridge.errors import InvalidArgument, NotFound
+from landbridge.policies.flow import FlowPolicy, FlowPolicyConfig, Statistics
+
+
+@dataclass(frozen=True)
+class SFTConfig:
+    """Options of imitation."""
+
+    steps: int = option(3000, "gradient steps", minimum=1)
+    batch: int = option(256, "chunks a step", minimum=1)
+    learning_rate: float = option(1e-3, "peak; decays by a cosine to a tenth", minimum=0.0)
+    ema: float = option(0.995, "decay of the averaged weights that are kept, 0 for the last ones", minimum=0.0)
+    seed: int = option(0, "of weights, batches and noise")
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Episodes end to end: observations {name: [S, …]}, actions [S, A], lengths [E] with Σ = S."""
+
+    contract: Contract
+    observations: Mapping[str, np.ndarray]
+    actions: np.ndarray
+    lengths: np.ndarray
+
+    @staticmethod
+    def load(path: Path) -> Demonstrations:
+        """Read the ``.npz`` that ``landbridge sim demos`` wrote (no pickles inside)."""
+        if not path.is_file():
+            raise NotFound(f"no demonstrations at {path}; make them with `landbridge sim demos`")
+        with np.load(path, allow_pickle=False) as data:
+            contract = contract_from_json(json.loads(str(data["contract"])))
+            names = [name.removeprefix("obs_") for name in data.files if name.startswith("obs_")]
+            made = Demonstrations(contract, {n: data[f"obs_{n}"] for n in names}, data["actions"], data["lengths"])
+        if int(made.lengths.sum()) != len(made.actions):
+            raise InvalidArgument(
+                f"{path}: lengths add up to {made.lengths.sum()}, {len(made.actions)} steps are there"
+            )
+        return made
+
+    def first(self, episodes: int) -> Demonstrations:
+        """The first ``episodes`` of them: fewer demonstrations, a weaker start."""
+        if episodes > len(self.lengths):
+            raise InvalidArgument(f"{episodes} episodes asked for, {len(self.lengths)} are there")
+        steps = int(self.lengths[:episodes].sum())
+        cut = {name: value[:steps] for name, value in self.observations.items()}
+        return Demonstrations(self.contract, cut, self.actions[:steps], self.lengths[:episodes])
+
+    def chunks(self, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+        """For every step the next ``horizon`` actions [S, H, A], and which of them exist [S, H]."""
+        starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
+        ends = np.repeat(starts + self.lengths, self.lengths)
+        index = np.arange(len(self.actions))[:, None] + np.arange(horizon)[None, :]
+        mask = index < ends[:, None]
+        return self.actions[np.minimum(index, ends[:, None] - 1)], mask
+
+
+def statistics_of(demos: Demonstrations, names: tuple[str, ...], scale: tuple[float, ...] = ()) -> Statistics:
+    """Mean and std of the observations named; actions scaled by the contract's bounds, or by ``scale``."""
+    low, high = demos.contract.action.bounds()
+    offset = 0.5 * (low + high)
+    return Statistics(
+        observation={n: (demos.observations[n].mean(0).tolist(), demos.observations[n].std(0).tolist()) for n in names},
+        action_offset=offset.tolist(),
+        action_scale=list(scale) if scale else (0.5 * (high - low)).tolist(),
+    )
+
+
+def new_policy(demos: Demonstrations, config: FlowPolicyConfig, seed: int, scale: tuple[float, ...] = ()) -> FlowPolicy:
+    """An untrained policy for the demonstrations' contract, with their statistics."""
+    torch.manual_seed(seed)
+    names = tuple(sorted({*config.actor_inputs, *config.critic_inputs}))
+    return FlowPolicy(demos.contract, config, statistics_of(demos, names, scale))
+
+
+def train_sft(
+    policy: FlowPolicy,
+    demos: Demonstrations,
+    config: SFTConfig,
+    on_progress: Callable[[int, float], None] = lambda step, loss: None,
+) -> dict[str, float]:
+    """Train in place; returns first and last loss (means over 100 steps)."""
+    generator = torch.Generator().manual_seed(config.seed)
+    chunks, mask = demos.chunks(policy.horizon)
+    actions, present = torch.from_numpy(chunks).float(), torch.from_numpy(mask)
+    obs = {n: torch.from_numpy(demos.observations[n]).float() for n in policy.config.actor_inputs}
+    parameters = policy.actor_parameters()
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps, 0.1 * config.learning_rate)
+    average = [p.detach().clone() for p in parameters]
+    losses = []
+    for step in range(config.steps):
+        index = torch.randint(len(actions), (config.batch,), generator=generator)
+        rows = {name: value[index] for name, value in obs.items()}
+        loss = policy.flow_matching_loss(rows, actions[index], present[index], generator)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        torch._foreach_lerp_(average, [p.detach() for p in parameters], 1.0 - config.ema)
+        losses.append(float(loss.detach()))
+        if step % 50 == 49 or step + 1 == config.steps:
+            on_progress(step + 1, float(np.mean(losses[-50:])))
+    if config.ema:
+        with torch.no_grad():
+            for parameter, value in zip(parameters, average, strict=True):
+                parameter.copy_(value)
+    return {"first_loss": float(np.mean(losses[:100])), "last_loss": float(np.mean(losses[-100:]))}

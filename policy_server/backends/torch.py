@@ -1,0 +1,62 @@
+"""The torch backend: builds a module a version, and computes batches with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from landbridge.contract import Contract
+from landbridge.policies.checkpoint import architecture_hash, architecture_json, build_policy, load_checkpoint
+from landbridge.policies.flow import FlowPolicy
+from landbridge.policies.protocol import SampleMode
+from landbridge.weights import State
+from policy_server.backends.protocol import Answer
+
+
+class TorchBackend:
+    """See :class:`policy_server.backends.protocol.Backend`."""
+
+    def __init__(self, checkpoint: Path, threads: int) -> None:
+        """Load ``checkpoint``; ``threads`` bounds torch's in this process."""
+        torch.set_num_threads(threads)
+        loaded = load_checkpoint(checkpoint)
+        self._architecture = loaded.policy.architecture()
+        self.contract: Contract = loaded.policy.contract
+        self.horizon = loaded.policy.horizon
+        self.reads = loaded.policy.reads()
+        self.value_reads = tuple(loaded.policy.config.critic_inputs)
+        self.architecture_hash = architecture_hash(self._architecture)
+        self.architecture_json = architecture_json(self._architecture)
+        self.first_version = loaded.version
+        self.first_step = loaded.training_step
+        self.first_state: State = {name: t.numpy().copy() for name, t in loaded.policy.state_dict().items()}
+
+    def build(self, state: State) -> FlowPolicy:
+        """A module of this architecture with these weights, frozen."""
+        module = build_policy(self._architecture, self.contract)
+        module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
+        return module.requires_grad_(False).eval()
+
+    def compute(
+        self,
+        module: FlowPolicy,
+        obs: Mapping[str, np.ndarray],
+        seeds: Sequence[int],
+        deterministic: bool,
+        with_value: bool,
+    ) -> Answer:
+        """One batch. Rows depend on their own observation and seed only (up to float rounding)."""
+        tensors = {name: torch.from_numpy(array) for name, array in obs.items()}
+        noise = {name: torch.from_numpy(array) for name, array in module.draw_noise(seeds).items()}
+        mode = SampleMode.DETERMINISTIC if deterministic else SampleMode.STOCHASTIC
+        with torch.inference_mode():
+            sample = module.act(tensors, noise, mode, with_value)
+        return Answer(
+            actions=sample.actions.numpy(),
+            log_prob=None if deterministic else sample.log_prob.numpy(),
+            value=None if sample.value is None else sample.value.numpy(),
+            trace={name: tensor.numpy() for name, tensor in sample.trace.items()},
+        )
