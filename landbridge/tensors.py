@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 31
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_DTYPES: dict[int, np.dtype[Any]] = {
+_DTYPES: dict[pb.Dtype, np.dtype[Any]] = {
     pb.DTYPE_BOOL: np.dtype(np.bool_),
     pb.DTYPE_UINT8: np.dtype(np.uint8),
     pb.DTYPE_INT8: np.dtype(np.int8),
@@ -38,11 +38,11 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     pb.DTYPE_FLOAT32: np.dtype("<f4"),
     pb.DTYPE_FLOAT64: np.dtype("<f8"),
 }
-_ENUMS: dict[np.dtype[Any], int] = {dtype: number for number, dtype in _DTYPES.items()}
-_NAMES: dict[str, int] = {pb.Dtype.Name(n)[len("DTYPE_") :].lower(): n for n in _DTYPES}
+_ENUMS: dict[np.dtype[Any], pb.Dtype] = {dtype: number for number, dtype in _DTYPES.items()}
+_NAMES: dict[str, pb.Dtype] = {pb.Dtype.Name(n)[len("DTYPE_") :].lower(): n for n in _DTYPES}
 
 
-def dtype_number(dtype: np.dtype[Any] | str | type) -> int:
+def dtype_number(dtype: np.dtype[Any] | str | type) -> pb.Dtype:
     """The wire enum of a numpy dtype (any byte order) or of its name, ``bfloat16`` included."""
     if isinstance(dtype, str) and dtype in _NAMES:
         return _NAMES[dtype]
@@ -53,12 +53,12 @@ def dtype_number(dtype: np.dtype[Any] | str | type) -> int:
     return number
 
 
-def dtype_name(number: int) -> str:
+def dtype_name(number: pb.Dtype | int) -> str:
     """``float32`` for DTYPE_FLOAT32; INVALID_ARGUMENT for an unknown number."""
     return pb.Dtype.Name(_known(number, Path("dtype")))[len("DTYPE_") :].lower()
 
 
-def numpy_dtype(number: int) -> np.dtype[Any]:
+def numpy_dtype(number: pb.Dtype | int) -> np.dtype[Any]:
     """The little-endian numpy dtype of a wire enum."""
     return _DTYPES[_known(number, Path("dtype"))]
 
@@ -68,7 +68,7 @@ def encode(array: Any) -> pb.Tensor:
     source = np.asarray(array)
     number = dtype_number(source.dtype)
     source = source.astype(_DTYPES[number], copy=False)
-    return pb.Tensor(dtype=number, shape=source.shape, raw=source.tobytes())  # type: ignore[arg-type]
+    return pb.Tensor(dtype=number, shape=source.shape, raw=source.tobytes())
 
 
 def decode(
@@ -114,10 +114,10 @@ def _decode_raw(
     return array.copy() if writable else array
 
 
-def _known(number: int, where: Path) -> int:
+def _known(number: int, where: Path) -> pb.Dtype:
     if number not in _DTYPES:
         raise InvalidArgument(f"{where}: {number} is no dtype; use one of {sorted(_NAMES)}", field=str(where))
-    return number
+    return cast("pb.Dtype", number)
 
 
 def _checked_size(shape: tuple[int, ...], itemsize: int, where: Path, max_bytes: int) -> int:

@@ -28,9 +28,9 @@ class LearnerClient:
         """Counters, versions, staleness histogram."""
         return rpc.call(self._stub.GetStatus, pb.GetLearnerStatusRequest(), timeout or self._timeout)
 
-    def acquire(self, worker_id: str, wait: float) -> pb.AcquireRolloutResponse:
-        """Ask for a ticket, waiting up to ``wait`` seconds for capacity."""
-        request = pb.AcquireRolloutRequest(worker_id=worker_id, wait=_duration(wait))
+    def acquire(self, worker_id: str, count: int, wait: float) -> pb.AcquireRolloutResponse:
+        """Ask for up to ``count`` tickets, waiting up to ``wait`` seconds for the first."""
+        request = pb.AcquireRolloutRequest(worker_id=worker_id, count=count, wait=_duration(wait))
         return rpc.call(self._stub.AcquireRollout, request, wait + self._timeout)
 
     def release(self, ticket: str, reason: str) -> None:

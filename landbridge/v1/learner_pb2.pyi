@@ -13,26 +13,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AcquireRolloutRequest(_message.Message):
-    __slots__ = ("worker_id", "wait")
+    __slots__ = ("worker_id", "wait", "count")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     wait: _duration_pb2.Duration
-    def __init__(self, worker_id: _Optional[str] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    count: int
+    def __init__(self, worker_id: _Optional[str] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AcquireRolloutResponse(_message.Message):
-    __slots__ = ("ticket", "lease", "seed", "finished", "trained_version")
-    TICKET_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("tickets", "finished", "trained_version")
+    TICKETS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     TRAINED_VERSION_FIELD_NUMBER: _ClassVar[int]
-    ticket: str
-    lease: _duration_pb2.Duration
-    seed: int
+    tickets: _containers.RepeatedCompositeFieldContainer[RolloutTicket]
     finished: bool
     trained_version: int
-    def __init__(self, ticket: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., seed: _Optional[int] = ..., finished: _Optional[bool] = ..., trained_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, tickets: _Optional[_Iterable[_Union[RolloutTicket, _Mapping]]] = ..., finished: _Optional[bool] = ..., trained_version: _Optional[int] = ...) -> None: ...
+
+class RolloutTicket(_message.Message):
+    __slots__ = ("id", "seed", "lease")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    seed: int
+    lease: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., seed: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ReleaseRolloutRequest(_message.Message):
     __slots__ = ("ticket", "reason")

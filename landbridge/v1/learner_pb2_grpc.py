@@ -106,7 +106,8 @@ class LearnerServiceServicer:
     """
 
     def AcquireRollout(self, request, context):
-        """Ask to produce one trajectory. Waits up to `wait` for capacity, then answers without a ticket.
+        """Ask to produce trajectories, one a ticket. Waits up to `wait` for capacity, then answers with as many tickets as
+        there is room for, at most `count`, perhaps none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

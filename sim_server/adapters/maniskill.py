@@ -66,9 +66,7 @@ def contract_for(task: str, instruction: str) -> Contract:
     segments, start = [], 0
     for name, size, quantity, unit, frame in names:
         ends = (0.0, MAX_WIDTH) if quantity is q.GRIPPER else (None, None)
-        segments.append(
-            Segment(name, start, size, quantity, unit, frame, gripper_closed=ends[0], gripper_open=ends[1])
-        )
+        segments.append(Segment(name, start, size, quantity, unit, frame, gripper_closed=ends[0], gripper_open=ends[1]))
         start += size
     limit = float(ARM_LIMIT)
     return Contract(
@@ -125,7 +123,7 @@ class ManiSkillEnv:
             )
         disable_rendering()
         import gymnasium
-        import mani_skill.envs
+        import mani_skill.envs  # noqa: F401  (registers the tasks)
         import torch
 
         torch.set_num_threads(1)
@@ -136,17 +134,17 @@ class ManiSkillEnv:
             sim_backend="physx_cpu",
             render_backend="none",
         )
-        self._env: Any = made.unwrapped
-        self._env.reset(seed=0)
+        env: Any = made.unwrapped
+        self._env = env
+        env.reset(seed=0)
         # reset() would compute an observation and an evaluation that nobody reads: half its time.
-        self._env.get_obs = lambda *args, **kwargs: None
-        self._env.get_info = dict
+        env.get_obs = lambda *args, **kwargs: None
+        env.get_info = dict
         self.options = options
         self.max_episode_steps = options.max_episode_steps
         self._panda = LeanPanda(self._env)
         self._task = TASKS[task](self._env)
         self.contract = contract_for(task, self._task.instruction)
-        self._cube_body = self._env.scene.px.rigid_dynamic_components
         self._low, self._high = (bound.astype(np.float32) for bound in self.contract.action.bounds())
         self._seed = 0
         self._log: list[np.ndarray] = []
@@ -154,7 +152,9 @@ class ManiSkillEnv:
     def reset(self, seed: int, options: dict[str, Any]) -> ResetResult:
         """Start the episode of ``seed``. No reset options exist; any is an error."""
         if options:
-            raise InvalidArgument(f"reset options {sorted(options)} are unknown; this adapter has none", field="options")
+            raise InvalidArgument(
+                f"reset options {sorted(options)} are unknown; this adapter has none", field="options"
+            )
         self._seed = seed
         self._log = []
         self._env.reset(seed=[(seed + self.options.seed_offset) % 2**31])
