@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from landbridge.contract import Contract
-from landbridge.policies.networks import MLP, Normaliser, VelocityNetwork, time_features
+from landbridge.errors import InvalidArgument
+from landbridge.policies.networks import MLP, Layers, Normaliser, Velocity, VelocityNetwork, run_layers, time_features
 from landbridge.policies.protocol import ActionSample, Evaluation, SampleMode
-from landbridge.policies.sampling import gaussian_entropy, gaussian_log_prob, sde_schedule
+from landbridge.policies.sampling import draw_rows, gaussian_entropy, gaussian_log_prob, hybrid_table, sde_schedule
 
 
 class NoiseKind(enum.Enum):
@@ -53,6 +54,23 @@ class FlowPolicyConfig:
     critic_inputs: tuple[str, ...] = ("state",)
     """May name privileged tensors; a robot never sends them and never asks for a value."""
 
+    def __post_init__(self) -> None:
+        if self.horizon < 1 or self.steps < 1:
+            raise ValueError(f"horizon {self.horizon} and steps {self.steps}: at least 1 each")
+        if not self.hidden or min(*self.hidden, *self.critic_hidden, 1) < 1:
+            raise ValueError(f"hidden {self.hidden}: one layer at least, widths of 1 at least")
+        if self.time_width < 2 or self.time_width % 2:
+            raise ValueError(
+                f"time_width {self.time_width}: sines and cosines in pairs need an even number, 2 at least"
+            )
+        if not self.actor_inputs or not self.critic_inputs:
+            raise ValueError("actor_inputs and critic_inputs must each name an observation")
+        if self.noise is NoiseKind.NOISE and not 0 < self.sigma_min < self.sigma_max < math.inf:
+            raise ValueError(
+                f"0 < sigma_min < sigma_max is needed, got {self.sigma_min} and {self.sigma_max}: "
+                "a std of 0 gives ratio 1 and learns nothing"
+            )
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -61,7 +79,19 @@ class Statistics:
     observation: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     action_offset: Sequence[float]
     action_scale: Sequence[float]
-    notes: str = field(default="")
+
+
+def from_bounds(low: Sequence[float], high: Sequence[float], what: str) -> tuple[list[float], list[float]]:
+    """(offset, scale) that take [low, high] to [−1, 1]; for actions, or observations in place of (mean, std).
+
+    ValueError where a bound is infinite or an interval empty: nothing can be normalised by those.
+    """
+    lower, upper = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    if lower.shape != upper.shape:
+        raise ValueError(f"{what}: {lower.size} lower bounds and {upper.size} upper ones")
+    if not (np.isfinite(lower).all() and np.isfinite(upper).all() and (lower < upper).all()):
+        raise ValueError(f"{what}: bounds must be finite and low < high, got {list(low)} … {list(high)}; give a scale")
+    return (0.5 * (lower + upper)).tolist(), (0.5 * (upper - lower)).tolist()
 
 
 class FlowPolicy(nn.Module):
@@ -70,9 +100,8 @@ class FlowPolicy(nn.Module):
     action_offset: Tensor
     action_scale: Tensor
     times: Tensor
-    sde_std: Tensor
-    sde_x: Tensor
-    sde_v: Tensor
+    sde: Tensor
+    hybrid: Tensor
 
     def __init__(self, contract: Contract, config: FlowPolicyConfig, statistics: Statistics) -> None:
         """Raises ValueError where statistics, inputs and contract disagree, or a stochastic std would be 0."""
@@ -84,28 +113,24 @@ class FlowPolicy(nn.Module):
         self._check(contract, config, statistics)
         names = sorted({*config.actor_inputs, *config.critic_inputs})
         self.normalisers = nn.ModuleDict({n: Normaliser(*statistics.observation[n]) for n in names})
-        widths = {n: len(statistics.observation[n][0]) for n in names}
+        self._widths = {n: len(statistics.observation[n][0]) for n in names}
         chunk = config.horizon * self.action_dim
-        observed = sum(widths[n] for n in config.actor_inputs)
+        observed = sum(self._widths[n] for n in config.actor_inputs)
+        critic = sum(self._widths[n] for n in config.critic_inputs)
         self.velocity = VelocityNetwork(observed, chunk, config.time_width, config.hidden)
-        self.critic = MLP(sum(widths[n] for n in config.critic_inputs), config.critic_hidden, 1, head_scale=0.1)
+        self.critic = MLP(critic, config.critic_hidden, 1, head_scale=0.1)
         self.noise_head = (
-            MLP(observed, (64,), chunk, head_scale=0.1) if config.noise is NoiseKind.NOISE else nn.Identity()
+            MLP(config.hidden[-1], (64,), chunk, head_scale=0.1) if config.noise is NoiseKind.NOISE else None
         )
         self.register_buffer("action_offset", torch.tensor(list(statistics.action_offset), dtype=torch.float32))
         self.register_buffer("action_scale", torch.tensor(list(statistics.action_scale), dtype=torch.float32))
-        schedule = sde_schedule(config.steps, config.noise_level)
+        # Flow-Noise takes the time grid alone from the schedule; its std is learned and noise_level not read.
+        schedule = sde_schedule(config.steps, 1.0 if config.noise is NoiseKind.NOISE else config.noise_level)
         self._delta = schedule.delta
-        for name, value in (
-            ("times", time_features(schedule.times, config.time_width)),
-            ("sde_std", schedule.std),
-            ("sde_x", schedule.x_scale),
-            ("sde_v", schedule.v_scale),
-        ):
-            self.register_buffer(name, value, persistent=False)
-        self._std_list = schedule.std.tolist()
-        self._x_list = schedule.x_scale.tolist()
-        self._v_list = schedule.v_scale.tolist()
+        sde = torch.stack([schedule.x_scale, schedule.v_scale, schedule.std], 1)
+        self.register_buffer("times", time_features(schedule.times, config.time_width), persistent=False)
+        self.register_buffer("sde", sde, persistent=False)
+        self.register_buffer("hybrid", hybrid_table(sde, schedule.delta), persistent=False)
 
     def _check(self, contract: Contract, config: FlowPolicyConfig, statistics: Statistics) -> None:
         for name in config.actor_inputs:
@@ -121,158 +146,163 @@ class FlowPolicy(nn.Module):
         for what, action_values in (("offset", statistics.action_offset), ("scale", statistics.action_scale)):
             if len(action_values) != self.action_dim:
                 raise ValueError(f"action {what} has width {len(action_values)}, the contract says {self.action_dim}")
+            if not np.isfinite(np.asarray(action_values, np.float64)).all():
+                raise ValueError(f"action {what} must be finite, got {list(action_values)}")
         if any(scale <= 0 for scale in statistics.action_scale):
             raise ValueError(f"action scales must be positive, got {list(statistics.action_scale)}")
-        if config.noise is NoiseKind.NOISE and not 0 < config.sigma_min < config.sigma_max:
-            raise ValueError(
-                f"0 < sigma_min < sigma_max is needed, got {config.sigma_min} and {config.sigma_max}: "
-                "a std of 0 gives ratio 1 and learns nothing"
-            )
 
     def draw_noise(self, seeds: Sequence[int]) -> dict[str, np.ndarray]:
         """Noise rows, each a function of its own seed alone (numpy Philox keyed by it).
 
         ``x1`` [B, H, A]; ``eps`` [B, S, H, A] with S = 1 (hybrid) or K; ``step`` [B] int64, the stochastic step.
         """
-        config = self.config
-        stochastic = 1 if config.noise is NoiseKind.SDE_HYBRID else config.steps
-        shape = (config.horizon, self.action_dim)
-        normals = np.empty((len(seeds), 1 + stochastic, *shape), np.float32)
-        steps = np.empty(len(seeds), np.int64)
-        for row, seed in enumerate(seeds):
-            rng = np.random.Generator(np.random.Philox(key=int(seed)))
-            rng.standard_normal(out=normals[row], dtype=np.float32)
-            steps[row] = rng.integers(config.steps)
+        stochastic = 1 if self.config.noise is NoiseKind.SDE_HYBRID else self.config.steps
+        shape = (1 + stochastic, self.horizon, self.action_dim)
+        drawn, steps = draw_rows(seeds, math.prod(shape), self.config.steps)
+        normals = drawn.reshape(len(drawn), *shape)
         return {"x1": normals[:, 0], "eps": normals[:, 1:], "step": steps}
 
     def act(
         self, obs: Mapping[str, Tensor], noise: Mapping[str, Tensor], mode: SampleMode, with_value: bool = False
     ) -> ActionSample:
         """Draw chunks [B, H, A] in physical units; see :class:`landbridge.policies.protocol.Policy`."""
-        embedded = self.velocity.embed(self._inputs(obs, self.config.actor_inputs))
-        x = noise["x1"].reshape(len(embedded), -1)
+        inputs = self._inputs(obs, self.config.actor_inputs)
+        x = noise["x1"].flatten(1)
+        if len(x) != len(inputs):
+            raise InvalidArgument(f"{len(x)} rows of noise for {len(inputs)} observations; one row each is needed")
+        velocity, times = self.velocity.given(inputs), self.velocity.time_share(self.times)
         trace: dict[str, Tensor] = {}
         if mode is SampleMode.DETERMINISTIC:
-            log_prob = torch.zeros(len(x), self.horizon)
-            x = self._ode(embedded, x)
+            log_prob = x.new_zeros(len(x), self.horizon)
+            for step in range(self.config.steps):
+                x = torch.sub(x, velocity(x, times[step])[0], alpha=self._delta)
         elif self.config.noise is NoiseKind.SDE_HYBRID:
-            x, log_prob, trace = self._hybrid(embedded, x, noise)
+            x, log_prob, trace = self._hybrid(velocity, times, x, noise)
         else:
-            x, log_prob, trace = self._all_steps(obs, embedded, x, noise)
-        value = self.value(obs) if with_value else None
+            x, log_prob, trace = self._all_steps(velocity, times, x, noise)
+        value = self.value(obs) if with_value and all(name in obs for name in self.config.critic_inputs) else None
         return ActionSample(self.to_physical(self._chunk(x)), log_prob, value, trace)
 
-    def _ode(self, embedded: Tensor, x: Tensor) -> Tensor:
-        times = self.velocity.time(self.times)
-        for step in range(self.config.steps):
-            x = x - self._delta * self.velocity(embedded, x, times[step])
-        return x
-
     def _hybrid(
-        self, embedded: Tensor, x: Tensor, noise: Mapping[str, Tensor]
+        self, velocity: Velocity, times: Tensor, x: Tensor, noise: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """One stochastic step a row, at ``noise["step"]``; the others follow the ODE."""
-        chosen = noise["step"]
-        eps = noise["eps"].reshape(len(x), -1)
-        times = self.velocity.time(self.times)
-        before, after, log_prob = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
+        count, chosen = len(x), noise["step"]
+        x_scale, v_scale, std = self.hybrid.index_select(0, chosen).unbind(1)
+        shift = std[:, :, None] * noise["eps"].flatten(1)[:, None]
+        states, velocities = [x], []
         for step in range(self.config.steps):
-            v = self.velocity(embedded, x, times[step])
-            mean = self._x_list[step] * x + self._v_list[step] * v
-            noised = mean + self._std_list[step] * eps
-            here = (chosen == step)[:, None]
-            before = torch.where(here, x, before)
-            x = torch.where(here, noised, x - self._delta * v)
-            after = torch.where(here, x, after)
-            # From mean and sample, as the learner will recompute it; using eps itself would differ by rounding.
-            log_prob = torch.where(here, gaussian_log_prob(noised, mean, self.sde_std[step]), log_prob)
+            here = slice(step, step + 1)
+            v = velocity(x, times[step])[0]
+            x = torch.addcmul(torch.addcmul(shift[:, step], x, x_scale[:, here]), v, v_scale[:, here])
+            velocities.append(v)
+            states.append(x)
+        index = torch.add(torch.arange(count, device=x.device), chosen, alpha=count)
+        chain = torch.cat(states)
+        before, after = chain.index_select(0, index), chain.index_select(0, index + count)
+        mean, deviation = self._stochastic_step(before, torch.cat(velocities).index_select(0, index), chosen)
+        # From mean and sample, as the learner will recompute it; using eps itself would differ by rounding.
+        log_prob = gaussian_log_prob(after, mean, deviation)
         trace = {"x_before": self._chunk(before), "x_after": self._chunk(after), "step": chosen}
-        return x, self._chunk(log_prob).sum(-1), trace
+        return x, self._per_step(log_prob), trace
+
+    def _stochastic_step(self, before: Tensor, v: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [B, H·A] and std [B, 1] of the SDE's step ``step`` [B] from ``before``."""
+        coefficients = self.sde.index_select(0, step)
+        return coefficients[:, 0:1] * before + coefficients[:, 1:2] * v, coefficients[:, 2:3]
 
     def _all_steps(
-        self, obs: Mapping[str, Tensor], embedded: Tensor, x: Tensor, noise: Mapping[str, Tensor]
+        self, velocity: Velocity, times: Tensor, x: Tensor, noise: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Every step stochastic: Flow-SDE in its one-layer form, or Flow-Noise."""
-        times = self.velocity.time(self.times)
-        std = self._noise_std(obs)
-        eps = noise["eps"].flatten(2)
-        chain = [x]
-        log_prob = torch.zeros_like(x)
+        eps, head = noise["eps"].flatten(2), self._noise_layers()
+        states, gaussians = [x], []
         for step in range(self.config.steps):
-            mean = self._step_mean(step, x, self.velocity(embedded, x, times[step]))
-            step_std = self.sde_std[step] if std is None else std
-            x = mean + step_std * eps[:, step]
-            log_prob = log_prob + gaussian_log_prob(x, mean, step_std)
-            chain.append(x)
-        stacked = torch.stack(chain, 1).reshape(len(x), len(chain), self.horizon, self.action_dim)
-        return x, self._chunk(log_prob).sum(-1), {"chain": stacked}
+            mean, std = self._gaussian(step, x, *velocity(x, times[step]), head)
+            x = torch.addcmul(mean, std, eps[:, step])
+            states.append(x)
+            gaussians.append((mean, std))
+        chain = torch.stack(states, 1)
+        log_prob = self._chain_log_prob(chain, gaussians)
+        trace = {"chain": chain.reshape(len(x), len(states), self.horizon, self.action_dim)}
+        return x, self._per_step(log_prob), trace
 
-    def _step_mean(self, step: int, x: Tensor, v: Tensor) -> Tensor:
-        if self.config.noise is NoiseKind.NOISE:
-            return x - self._delta * v
-        return self._x_list[step] * x + self._v_list[step] * v
+    def _noise_layers(self) -> Layers | None:
+        return None if self.noise_head is None else self.noise_head.parameters_in_order()
 
-    def _noise_std(self, obs: Mapping[str, Tensor]) -> Tensor | None:
-        """Flow-Noise's std [B, H·A], tanh-squashed in log space; None for the SDE forms."""
-        if self.config.noise is not NoiseKind.NOISE:
-            return None
+    def _gaussian(
+        self, step: int, x: Tensor, v: Tensor, features: Tensor, head: Layers | None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and std of a step: the SDE's, or the ODE's mean with a std learned from the network's features.
+
+        The learned std is tanh-squashed in log space into [sigma_min, sigma_max].
+        """
+        if head is None:
+            x_scale, v_scale, std = self.sde[step]
+            return x_scale * x + v_scale * v, std
         low, high = math.log(self.config.sigma_min), math.log(self.config.sigma_max)
-        share = 0.5 * (1.0 + torch.tanh(self.noise_head(self._inputs(obs, self.config.actor_inputs))))
-        return torch.exp(low + share * (high - low))
+        squashed = torch.tanh(run_layers(features, head)[0])
+        return torch.sub(x, v, alpha=self._delta), torch.exp(0.5 * (low + high) + 0.5 * (high - low) * squashed)
+
+    def _chain_log_prob(self, chain: Tensor, gaussians: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """[B, H·A] over all steps; with Flow-SDE also of x₁ ~ N(0, I), which no weight changes."""
+        means, stds = zip(*gaussians, strict=True)
+        mean, std = torch.stack(means, 1), torch.stack(stds, -1 if self.noise_head is None else 1)
+        if self.noise_head is None:
+            first = gaussian_log_prob(chain[:, 0], torch.zeros_like(std[0]), torch.ones_like(std[0]))
+            return first + gaussian_log_prob(chain[:, 1:], mean, std[:, None]).sum(1)
+        return gaussian_log_prob(chain[:, 1:], mean, std).sum(1)
 
     def evaluate(self, obs: Mapping[str, Tensor], trace: Mapping[str, Tensor], with_value: bool = True) -> Evaluation:
-        """Recompute log-probability [B, H], entropy [B, H] and value [B] of the sample in ``trace``."""
-        embedded = self.velocity.embed(self._inputs(obs, self.config.actor_inputs))
-        times = self.velocity.time(self.times)
-        if self.config.noise is NoiseKind.SDE_HYBRID:
-            step = trace["step"]
-            x = trace["x_before"].flatten(1)
-            v = self.velocity(embedded, x, times[step])
-            mean = self.sde_x[step][:, None] * x + self.sde_v[step][:, None] * v
-            std = self.sde_std[step][:, None].expand_as(x)
-            log_prob = gaussian_log_prob(trace["x_after"].flatten(1), mean, std)
-            entropy = gaussian_entropy(std)
-        else:
-            log_prob, entropy = self._evaluate_chain(obs, embedded, times, trace["chain"].flatten(2))
-        value = self.value(obs) if with_value else None
-        return Evaluation(self._chunk(log_prob).sum(-1), self._chunk(entropy).sum(-1), value)
+        """Recompute log-probability [B, H], entropy [B, H] and value [B] of the sample in ``trace``.
 
-    def _evaluate_chain(
-        self, obs: Mapping[str, Tensor], embedded: Tensor, times: Tensor, chain: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        std = self._noise_std(obs)
-        log_prob, entropy = torch.zeros_like(chain[:, 0]), torch.zeros_like(chain[:, 0])
-        for step in range(self.config.steps):
-            x = chain[:, step]
-            mean = self._step_mean(step, x, self.velocity(embedded, x, times[step]))
-            step_std = self.sde_std[step].expand_as(x) if std is None else std
-            log_prob = log_prob + gaussian_log_prob(chain[:, step + 1], mean, step_std)
-            entropy = entropy + gaussian_entropy(step_std)
-        return log_prob, entropy
+        The hybrid sampler costs one network call here, the others K.
+        """
+        velocity = self.velocity.given(self._inputs(obs, self.config.actor_inputs))
+        times = self.velocity.time_share(self.times)
+        if self.config.noise is NoiseKind.SDE_HYBRID:
+            step, before, after = trace["step"], trace["x_before"].flatten(1), trace["x_after"].flatten(1)
+            mean, std = self._stochastic_step(before, velocity(before, times[step])[0], step)
+            log_prob, entropy = gaussian_log_prob(after, mean, std), gaussian_entropy(std).expand_as(after)
+        else:
+            chain, head = trace["chain"].flatten(2), self._noise_layers()
+            gaussians = []
+            for k in range(self.config.steps):
+                x = chain[:, k]
+                gaussians.append(self._gaussian(k, x, *velocity(x, times[k]), head))
+            log_prob = self._chain_log_prob(chain, gaussians)
+            entropy = torch.stack([gaussian_entropy(std).expand_as(log_prob) for _, std in gaussians]).sum(0)
+        value = self.value(obs) if with_value else None
+        return Evaluation(self._per_step(log_prob), self._per_step(entropy), value)
 
     def value(self, obs: Mapping[str, Tensor]) -> Tensor:
         """The critic's estimate [B]."""
-        return self.critic(self._inputs(obs, self.config.critic_inputs)).squeeze(-1)  # type: ignore[no-any-return]
+        return self.critic(self._inputs(obs, self.config.critic_inputs)).squeeze(-1)
 
     def flow_matching_loss(
         self, obs: Mapping[str, Tensor], actions: Tensor, mask: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """E‖v(x_t, t, o) − (ε − x₀)‖² over unmasked chunk steps.
+        """E‖v(x_t, t, o) − (ε − x₀)‖² over unmasked chunk steps (mean over them and the action's dimensions).
 
-        ``actions`` [B, H, A] physical; ``mask`` [B, H] False where the chunk is padding. Times are uniform in (0, 1).
+        ``actions`` [B, H, A] physical; ``mask`` [B, H] True for a prefix, False where the chunk is padding. What the
+        padding holds is never read: the network sees the row's last present action in its place, since a chunk of
+        H steps is what it will see when it acts, and is not trained on those steps. t is uniform in (0, 1).
         """
-        target = self.to_normalised(actions).flatten(1)
-        noise = torch.randn(target.shape, generator=generator)
-        t = torch.rand((len(target), 1), generator=generator)
+        last = (mask.sum(1, keepdim=True) - 1).clamp_min(0)
+        index = torch.minimum(torch.arange(self.horizon, device=mask.device), last)[..., None].expand_as(actions)
+        target = self.to_normalised(actions.gather(1, index)).flatten(1)
+        present = mask[..., None].expand_as(actions).flatten(1)
+        noise = torch.randn(target.shape, generator=generator, device=target.device)
+        t = torch.rand((len(target), 1), generator=generator, device=target.device)
         x = (1.0 - t) * target + t * noise
-        embedded = self.velocity.embed(self._inputs(obs, self.config.actor_inputs))
-        features = self.velocity.time(time_features(t[:, 0], self.config.time_width))
-        error = self._chunk((self.velocity(embedded, x, features) - (noise - target)) ** 2).mean(-1)
-        return (error * mask).sum() / mask.sum().clamp_min(1)
+        time = self.velocity.time_share(time_features(t[:, 0], self.config.time_width))
+        predicted, _ = self.velocity.given(self._inputs(obs, self.config.actor_inputs))(x, time)
+        error = (predicted - (noise - target)) ** 2
+        return (error * present).sum() / present.sum().clamp_min(1)
 
     def actor_parameters(self) -> list[nn.Parameter]:
         """Everything the policy gradient moves."""
-        return [*self.velocity.parameters(), *self.noise_head.parameters()]
+        return [*self.velocity.parameters(), *(self.noise_head.parameters() if self.noise_head is not None else ())]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """The value function's parameters."""
@@ -280,7 +310,7 @@ class FlowPolicy(nn.Module):
 
     def to_physical(self, normalised: Tensor) -> Tensor:
         """[..., A] in the contract's units."""
-        return self.action_offset + self.action_scale * normalised
+        return torch.addcmul(self.action_offset, self.action_scale, normalised)
 
     def to_normalised(self, physical: Tensor) -> Tensor:
         """Inverse of :meth:`to_physical`."""
@@ -293,15 +323,38 @@ class FlowPolicy(nn.Module):
     def architecture(self) -> dict[str, Any]:
         """JSON-able: kind, configuration and input widths. Statistics are weights (buffers), not architecture."""
         config = dataclasses.asdict(self.config) | {"noise": self.config.noise.value}
-        widths = {name: len(module.mean) for name, module in self.normalisers.items()}  # type: ignore[arg-type]
-        return {"kind": "flow", "config": config, "inputs": widths, "action_dim": self.action_dim}
+        return {"kind": "flow", "config": config, "inputs": dict(self._widths), "action_dim": self.action_dim}
+
+    def statistics(self) -> Statistics:
+        """The statistics in use, read back from the buffers."""
+        modules = {name: self.normalisers[name] for name in self._widths}
+        return Statistics(
+            observation={n: (m.mean.tolist(), m.std.tolist()) for n, m in modules.items()},  # type: ignore[operator]
+            action_offset=self.action_offset.tolist(),
+            action_scale=self.action_scale.tolist(),
+        )
 
     def _inputs(self, obs: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
-        parts = [self.normalisers[name](obs[name]) for name in names]
+        """The named observations normalised and side by side, [B, Σ widths] float32."""
+        parts = []
+        for name in names:
+            if name not in obs:
+                raise InvalidArgument(f"observation {name!r} is missing; there are {sorted(obs)}", field=name)
+            value = obs[name]
+            if value.dim() != 2 or value.shape[1] != self._widths[name]:
+                raise InvalidArgument(
+                    f"observation {name!r} has shape {list(value.shape)}, [batch, {self._widths[name]}] expected",
+                    field=name,
+                )
+            parts.append(self.normalisers[name](value))
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def _chunk(self, flat: Tensor) -> Tensor:
         return flat.reshape(len(flat), self.horizon, self.action_dim)
+
+    def _per_step(self, flat: Tensor) -> Tensor:
+        """Sum over action dimensions: [B, H·A] → [B, H]."""
+        return self._chunk(flat).sum(-1)
 
 
 def build_flow(architecture: Mapping[str, Any], contract: Contract) -> FlowPolicy:
