@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from landbridge.contract import Contract
 
@@ -83,4 +83,16 @@ class Policy(Protocol):
 
     def architecture(self) -> dict[str, Any]:
         """JSON-able description from which the module can be rebuilt; its hash guards weight pushes."""
+        ...
+
+
+class TrainablePolicy(Policy, Protocol):
+    """A policy whose actor and critic share no parameters."""
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """Everything the policy gradient moves."""
+        ...
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """The value function's parameters."""
         ...

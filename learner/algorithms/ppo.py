@@ -4,24 +4,24 @@ Three policies: behaviour μ (sampled the chunk, perhaps some versions ago), pro
 starts from) and current π_θ. With log-probabilities aggregated over the executed steps of a chunk,
 
     r = π_θ / π_p,     w = min(π_p / μ, cap)           (detached; or masked above the cap)
-    L_actor  = − Σ w · min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) / M
-    L_critic =   Σ huber(V, return) / N_valid
+    L_actor  = − Σ w · min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) / M   −   β · Σ entropy / M
+    L_critic =   Σ huber(V, return) / N
 
-where M counts the decisions that are valid and not masked, over the whole batch: any partition into micro-batches
-gives the same gradient. With dual clip c > 1, decisions with A < 0 use max(min(…), c·A). Sources: PPO
-(arXiv 1707.06347), decoupled objective (arXiv 2110.00641; AReaL, arXiv 2505.24298), dual clip (arXiv 1912.09729).
+where N counts a minibatch's decisions and M those of them that are not masked. Micro-batches divide by the whole
+minibatch's counts, so any partition of it gives the same gradient. With dual clip c > 1, decisions with A < 0 use
+max(min(…), c·A). Sources: PPO (arXiv 1707.06347), decoupled objective (arXiv 2110.00641; AReaL, arXiv 2505.24298),
+dual clip (arXiv 1912.09729).
 
 At learning rate 0, r is exactly 1 and nothing is clipped: proximal log-probabilities are computed here, on the very
-minibatches that are trained on, before the first step.
+micro-batches that are trained on, before the first step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +29,9 @@ from torch.nn import functional
 
 from landbridge.config import option
 from landbridge.errors import LandbridgeError
+from landbridge.policies.protocol import Evaluation, TrainablePolicy
 from learner.algorithms.batch import DecisionBatch
+from learner.algorithms.metrics import Recorder, UpdateMetrics, approximate_kl
 
 
 class TrainingDiverged(LandbridgeError):
@@ -40,6 +42,9 @@ class TrainingDiverged(LandbridgeError):
 class PPOConfig:
     """Options of the update. Defaults are those measured to climb on PickCube (docs/learning.md)."""
 
+    learning_rate: float = option(5e-5, "of the actor (Adam)", minimum=0.0)
+    critic_learning_rate: float = option(1e-3, "of the critic (Adam)", minimum=0.0)
+    critic_warmup: int = option(1, "first updates that train the critic alone", minimum=0)
     clip_low: float = option(0.2, "the ratio is clipped below at 1 - clip_low", minimum=0.0, maximum=1.0)
     clip_high: float = option(0.2, "… and above at 1 + clip_high", minimum=0.0)
     dual_clip: float = option(0.0, "bound on the loss of bad actions (> 1), 0 for none", minimum=0.0)
@@ -47,13 +52,68 @@ class PPOConfig:
     weight_cap: float = option(2.0, "cap on proximal / behaviour", minimum=1.0)
     weight_mode: str = option("truncate", "what happens above the cap", choices=("truncate", "mask"))
     epochs: int = option(10, "passes over a batch at most", minimum=1)
-    minibatch: int = option(1024, "decisions a gradient step", minimum=1)
-    target_kl: float = option(0.05, "stop the actor's epochs above this approximate KL; 0 never", minimum=0.0)
+    minibatch: int = option(1024, "decisions a gradient step at most; a batch is dealt evenly", minimum=1)
+    micro_batch: int = option(0, "decisions a forward pass at most (bounds memory), 0 for the minibatch", minimum=0)
+    target_kl: float = option(0.05, "stop training the actor above this approximate KL; 0 never", minimum=0.0)
+    kl_check: str = option(
+        "epoch", "compare after an epoch, or before every gradient step", choices=("epoch", "minibatch")
+    )
     normalise_advantages: bool = option(True, "zero mean, unit variance over the batch's valid decisions")
-    huber_delta: float = option(10.0, "where the value loss turns linear", minimum=0.0)
+    huber_delta: float = option(10.0, "where the value loss turns linear, 0 for squares throughout", minimum=0.0)
     value_clip: float = option(0.0, "keep values within this of the old ones, 0 for free", minimum=0.0)
-    entropy_bonus: float = option(0.0, "weight of the entropy of learned noise", minimum=0.0)
-    max_grad_norm: float = option(1.0, "gradient norm bound, actor and critic apart", minimum=0.0)
+    entropy_bonus: float = option(0.0, "weight of the entropy of learned noise, a mean over steps", minimum=0.0)
+    max_grad_norm: float = option(1.0, "gradient norm bound, actor and critic apart, 0 for none", minimum=0.0)
+    on_nan: str = option(
+        "raise", "a loss or gradient that is not finite: stop, or skip the step", choices=("raise", "skip")
+    )
+
+    def __post_init__(self) -> None:
+        if 0 < self.dual_clip <= 1:
+            raise ValueError(f"dual_clip {self.dual_clip}: greater than 1 (3 is usual), or 0 for none")
+
+
+@dataclass(frozen=True)
+class Optimizers:
+    """One for the policy gradient's parameters, one for the critic's."""
+
+    actor: torch.optim.Optimizer
+    critic: torch.optim.Optimizer
+
+
+def make_optimizers(policy: TrainablePolicy, config: PPOConfig) -> Optimizers:
+    """Adam (ε 1e-5, as PPO uses it) with the configured learning rates."""
+    return Optimizers(
+        torch.optim.Adam(policy.actor_parameters(), lr=config.learning_rate, eps=1e-5),
+        torch.optim.Adam(policy.critic_parameters(), lr=config.critic_learning_rate, eps=1e-5),
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A micro-batch with what is fixed during an update; [n] each, no gradients.
+
+    batch: advantages already normalised; proximal: aggregated log π_p; behaviour: aggregated log μ; weight: w; kept:
+    False where the decision is masked out of the actor's loss.
+    """
+
+    batch: DecisionBatch
+    proximal: Tensor
+    behaviour: Tensor
+    weight: Tensor
+    kept: Tensor
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """What losses are divided by: M and N of the whole minibatch, whatever part of it is at hand."""
+
+    actor: int
+    critic: int
+
+    @staticmethod
+    def of(parts: list[Part]) -> Normaliser:
+        """Counts over all micro-batches of a minibatch."""
+        return Normaliser(sum(int(p.kept.sum()) for p in parts), sum(int(p.batch.valid.sum()) for p in parts))
 
 
 def normalise(advantages: Tensor, valid: Tensor) -> Tensor:
@@ -75,24 +135,24 @@ def aggregate(log_prob: Tensor, batch: DecisionBatch, how: str) -> Tensor:
 
 def importance(proximal: Tensor, behaviour: Tensor, valid: Tensor, config: PPOConfig) -> tuple[Tensor, Tensor]:
     """w [N] and which decisions take part [N] bool, from aggregated log-probabilities; no gradient."""
-    ratio = torch.exp((proximal - behaviour).clamp(-20.0, 20.0))
+    ratio = torch.exp((proximal - behaviour).detach().clamp(-20.0, 20.0))
     kept = valid & (ratio <= config.weight_cap) if config.weight_mode == "mask" else valid
     return ratio.clamp_max(config.weight_cap), kept
 
 
 def actor_terms(log_ratio: Tensor, advantages: Tensor, config: PPOConfig) -> tuple[Tensor, Tensor]:
-    """The clipped objective per decision (to be maximised) and whether the clip was active, both [N]."""
+    """The clipped objective per decision (to be maximised) and whether r left the clip's range, both [N]."""
     ratio = torch.exp(log_ratio)
     clipped = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     objective = torch.minimum(ratio * advantages, clipped * advantages)
-    if config.dual_clip > 1.0:
+    if config.dual_clip:
         bounded = torch.maximum(objective, config.dual_clip * advantages)
         objective = torch.where(advantages < 0, bounded, objective)
     return objective, (ratio != clipped)
 
 
 def critic_terms(values: Tensor, batch: DecisionBatch, config: PPOConfig) -> Tensor:
-    """Huber value loss per decision [N], optionally clipped around the old values."""
+    """Huber or squared value loss per decision [N], optionally clipped around the old values."""
 
     def loss(estimate: Tensor) -> Tensor:
         if config.huber_delta > 0:
@@ -105,151 +165,179 @@ def critic_terms(values: Tensor, batch: DecisionBatch, config: PPOConfig) -> Ten
     return torch.maximum(loss(values), loss(near))
 
 
+@dataclass(frozen=True)
+class LossMetrics:
+    """Of one micro-batch, detached: its share of both losses, and of the decisions kept [m] log r and clip activity."""
+
+    actor_loss: float
+    value_loss: float
+    entropy: float
+    log_ratio: Tensor
+    clipped: Tensor
+
+
+def critic_loss(values: Tensor, part: Part, config: PPOConfig, normaliser: Normaliser) -> Tensor:
+    """This part's share of L_critic."""
+    return _masked_sum(critic_terms(values, part.batch, config), part.batch.valid) / max(normaliser.critic, 1)
+
+
+def ppo_loss(
+    evaluation: Evaluation, part: Part, config: PPOConfig, normaliser: Normaliser
+) -> tuple[Tensor, LossMetrics]:
+    """This part's share of L_actor + L_critic; actor and critic share no parameters, so neither scales the other."""
+    log_ratio = aggregate(evaluation.log_prob, part.batch, config.aggregate) - part.proximal
+    objective, clipped = actor_terms(log_ratio, part.batch.advantages, config)
+    count = max(normaliser.actor, 1)
+    entropy = _masked_sum(aggregate(evaluation.entropy, part.batch, "mean"), part.kept) / count
+    actor = -_masked_sum(part.weight * objective, part.kept) / count - config.entropy_bonus * entropy
+    if evaluation.value is None:
+        raise ValueError("the evaluation has no value: call evaluate(..., with_value=True)")
+    critic = critic_loss(evaluation.value, part, config, normaliser)
+    return actor + critic, LossMetrics(
+        float(actor.detach()),
+        float(critic.detach()),
+        float(entropy.detach()),
+        log_ratio.detach()[part.kept],
+        clipped[part.kept],
+    )
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask, values, torch.zeros_like(values)).sum()
+
+
+def prepare(
+    policy: TrainablePolicy, batch: DecisionBatch, config: PPOConfig, generator: torch.Generator
+) -> list[list[Part]]:
+    """Deal the batch into minibatches, and those into micro-batches; once, so that every epoch sees the same ones."""
+    batch = batch.rows(batch.takes_part().nonzero().squeeze(1))
+    if len(batch) == 0:
+        raise ValueError("no decision has a target and an executed step: there is nothing to train on")
+    if config.normalise_advantages:
+        batch = dataclasses.replace(batch, advantages=normalise(batch.advantages, batch.valid))
+    order = torch.randperm(len(batch), generator=generator).to(batch.executed.device)
+    dealt = torch.tensor_split(order, math.ceil(len(batch) / config.minibatch))
+    return [
+        [_part(policy, batch.rows(rows), config) for rows in torch.split(index, config.micro_batch or len(index))]
+        for index in dealt
+    ]
+
+
+def _part(policy: TrainablePolicy, batch: DecisionBatch, config: PPOConfig) -> Part:
+    with torch.no_grad():
+        log_prob = policy.evaluate(batch.obs, batch.trace, with_value=False).log_prob
+        proximal = aggregate(log_prob, batch, config.aggregate)
+        behaviour = aggregate(batch.behaviour_log_prob, batch, config.aggregate)
+        return Part(batch, proximal, behaviour, *importance(proximal, behaviour, batch.valid, config))
+
+
 def update(
-    policy: Any,
-    actor_optimizer: torch.optim.Optimizer,
-    critic_optimizer: torch.optim.Optimizer,
+    policy: TrainablePolicy,
+    optimizers: Optimizers,
     batch: DecisionBatch,
     config: PPOConfig,
     generator: torch.Generator,
     *,
-    train_actor: bool = True,
+    updates_done: int,
     between: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-    """Train ``policy`` on ``batch`` and return metrics. ``between`` is called after every minibatch.
+) -> UpdateMetrics:
+    """Train ``policy`` on ``batch``. ``between`` is called after every minibatch.
 
-    Rows are dealt into minibatches once; epochs go through them in a new order. So proximal and current
-    log-probabilities see identical batches, and rounding cannot tell them apart.
+    ``updates_done`` counts earlier updates: while below ``critic_warmup`` the actor rests. Epochs go through the same
+    minibatches in a new order. Raises TrainingDiverged (``on_nan`` = raise), ValueError where nothing has a target.
     """
-    advantages = normalise(batch.advantages, batch.valid) if config.normalise_advantages else batch.advantages
-    parts = torch.split(torch.randperm(len(batch), generator=generator), config.minibatch)
-    minibatches = [batch.rows(index) for index in parts]
-    scaled = [advantages[index] for index in parts]
-    with torch.no_grad():
-        proximal = [_log_prob(policy, part, config) for part in minibatches]
-    behaviour = [aggregate(part.behaviour_log_prob, part, config.aggregate) for part in minibatches]
-    weights = [
-        importance(new, old, part.valid, config)
-        for new, old, part in zip(proximal, behaviour, minibatches, strict=True)
-    ]
-    metrics = _Metrics(config)
-    metrics.staleness(proximal, behaviour, weights, minibatches)
-    actor_on = train_actor
+    minibatches = prepare(policy, batch, config, generator)
+    recorder = Recorder()
+    parts = [part for minibatch in minibatches for part in minibatch]
+    recorder.staleness(*(torch.cat([getattr(p, name) for p in parts]) for name in ("proximal", "behaviour", "kept")))
+    recorder.batch(batch)
+    actor_on = updates_done >= config.critic_warmup
     for _ in range(config.epochs):
-        divergence = []
-        for i in torch.randperm(len(parts), generator=generator).tolist():
-            part, (weight, kept) = minibatches[i], weights[i]
-            metrics.critic(_critic_step(policy, critic_optimizer, part, config))
+        log_ratios: list[Tensor] = []
+        for i in torch.randperm(len(minibatches), generator=generator).tolist():
             if actor_on:
-                log_ratio = _actor_step(
-                    policy, actor_optimizer, part, proximal[i], scaled[i], weight, kept, config, metrics
-                )
-                divergence.append(log_ratio)
+                log_ratio = _step_both(policy, optimizers, minibatches[i], config, recorder)
+                log_ratios.append(log_ratio)
+                if config.kl_check == "minibatch" and _too_far(approximate_kl(log_ratio), config):
+                    actor_on = False
+            else:
+                _step_critic(policy, optimizers, minibatches[i], config, recorder)
             between()
-        if actor_on:
-            kl = _approximate_kl(torch.cat(divergence))
-            metrics.epoch(kl)
-            actor_on = not (0 < config.target_kl < kl)
-    return metrics.result()
+        if log_ratios:
+            kl = approximate_kl(torch.cat(log_ratios))
+            recorder.epoch(kl)
+            actor_on = actor_on and not _too_far(kl, config)
+    return recorder.result()
 
 
-def _log_prob(policy: Any, part: DecisionBatch, config: PPOConfig) -> Tensor:
-    return aggregate(policy.evaluate(part.obs, part.trace, with_value=False).log_prob, part, config.aggregate)
+def _too_far(kl: float, config: PPOConfig) -> bool:
+    return 0 < config.target_kl < kl
 
 
-def _actor_step(
-    policy: Any,
-    optimizer: torch.optim.Optimizer,
-    part: DecisionBatch,
-    proximal: Tensor,
-    advantages: Tensor,
-    weight: Tensor,
-    kept: Tensor,
-    config: PPOConfig,
-    metrics: _Metrics,
+def _step_both(
+    policy: TrainablePolicy, optimizers: Optimizers, parts: list[Part], config: PPOConfig, recorder: Recorder
 ) -> Tensor:
-    """One gradient step on one minibatch; returns log-ratios of the decisions that took part."""
-    evaluation = policy.evaluate(part.obs, part.trace, with_value=False)
-    log_ratio = aggregate(evaluation.log_prob, part, config.aggregate) - proximal
-    objective, clipped = actor_terms(log_ratio, advantages, config)
-    count = kept.sum().clamp_min(1)
-    loss = -(weight * objective * kept).sum() / count
-    if config.entropy_bonus:
-        entropy = aggregate(evaluation.entropy, part, "mean")
-        loss = loss - config.entropy_bonus * (entropy * kept).sum() / count
-    _step(optimizer, loss, config.max_grad_norm)
-    chosen = log_ratio.detach()[kept]
-    metrics.actor(float(loss.detach()), chosen, clipped[kept])
-    return chosen
+    """One gradient step of actor and critic on one minibatch; returns log r of the decisions kept.
+
+    With ``kl_check`` = minibatch the actor does not take the step on which the policy is found too far off.
+    """
+    normaliser = Normaliser.of(parts)
+    _zero(optimizers)
+    losses = []
+    for part in parts:
+        loss, metrics = ppo_loss(policy.evaluate(part.batch.obs, part.batch.trace), part, config, normaliser)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(metrics)
+    log_ratio = torch.cat([m.log_ratio for m in losses])
+    value_loss, actor_loss = sum(m.value_loss for m in losses), sum(m.actor_loss for m in losses)
+    chosen = {"actor": optimizers.actor, "critic": optimizers.critic}
+    stays = config.kl_check == "minibatch" and _too_far(approximate_kl(log_ratio), config)
+    if stays or normaliser.actor == 0:  # no gradient is not no step: Adam would move by its momentum
+        del chosen["actor"]
+    if not _step(chosen, actor_loss + value_loss, config, recorder):
+        return log_ratio[:0]
+    clipped = torch.cat([m.clipped for m in losses])
+    recorder.actor(actor_loss, sum(m.entropy for m in losses), log_ratio, clipped)
+    recorder.critic(value_loss)
+    return log_ratio
 
 
-def _critic_step(policy: Any, optimizer: torch.optim.Optimizer, part: DecisionBatch, config: PPOConfig) -> float:
-    terms = critic_terms(policy.value(part.obs), part, config)
-    loss = (terms * part.valid).sum() / part.valid.sum().clamp_min(1)
-    _step(optimizer, loss, config.max_grad_norm)
-    return float(loss.detach())
+def _step_critic(
+    policy: TrainablePolicy, optimizers: Optimizers, parts: list[Part], config: PPOConfig, recorder: Recorder
+) -> None:
+    normaliser = Normaliser.of(parts)
+    _zero(optimizers)
+    total = 0.0
+    for part in parts:
+        loss = critic_loss(policy.value(part.batch.obs), part, config, normaliser)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    if _step({"critic": optimizers.critic}, total, config, recorder):
+        recorder.critic(total)
 
 
-def _step(optimizer: torch.optim.Optimizer, loss: Tensor, max_norm: float) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm if max_norm > 0 else math.inf)
-    if not (torch.isfinite(loss) and torch.isfinite(norm)):
-        optimizer.zero_grad(set_to_none=True)
-        raise TrainingDiverged(
-            f"loss {float(loss)}, gradient norm {float(norm)}: the step was not taken; "
-            "lower the learning rate or look at the batch's rewards and observations"
-        )
-    optimizer.step()
+def _zero(optimizers: Optimizers) -> None:
+    optimizers.actor.zero_grad(set_to_none=True)
+    optimizers.critic.zero_grad(set_to_none=True)
 
 
-def _approximate_kl(log_ratio: Tensor) -> float:
-    """E[(r − 1) − log r], the k3 estimator of KL(π_p ‖ π_θ): never negative."""
-    return float((torch.expm1(log_ratio) - log_ratio).mean()) if log_ratio.numel() else 0.0
-
-
-class _Metrics:
-    """Collects what an update reports; names are those in metrics.jsonl."""
-
-    def __init__(self, config: PPOConfig) -> None:
-        self._config = config
-        self._sums: dict[str, list[float]] = defaultdict(list)
-        self._fixed: dict[str, float] = {}
-        self._ratio_min, self._ratio_max = math.inf, 0.0
-
-    def staleness(
-        self,
-        proximal: list[Tensor],
-        behaviour: list[Tensor],
-        weights: list[tuple[Tensor, Tensor]],
-        parts: Iterable[DecisionBatch],
-    ) -> None:
-        """How far behaviour and proximal policies are apart, before any step."""
-        valid = torch.cat([part.valid for part in parts])
-        gap = (torch.cat(proximal) - torch.cat(behaviour))[valid]
-        kept = torch.cat([kept for _, kept in weights])
-        self._fixed["behaviour_gap_max"] = float(gap.abs().max()) if gap.numel() else 0.0
-        self._fixed["behaviour_kl"] = _approximate_kl(gap)
-        self._fixed["masked_fraction"] = 1.0 - float(kept.sum()) / max(int(valid.sum()), 1)
-
-    def critic(self, loss: float) -> None:
-        self._sums["value_loss"].append(loss)
-
-    def actor(self, loss: float, log_ratio: Tensor, clipped: Tensor) -> None:
-        self._sums["actor_loss"].append(loss)
-        if log_ratio.numel():
-            ratio = torch.exp(log_ratio)
-            self._ratio_min = min(self._ratio_min, float(ratio.min()))
-            self._ratio_max = max(self._ratio_max, float(ratio.max()))
-            self._sums["clip_fraction"].append(float(clipped.float().mean()))
-
-    def epoch(self, kl: float) -> None:
-        self._fixed["kl"] = kl
-        self._fixed["actor_epochs"] = self._fixed.get("actor_epochs", 0.0) + 1
-
-    def result(self) -> dict[str, float]:
-        means = {name: sum(values) / len(values) for name, values in self._sums.items()}
-        if self._ratio_max > 0:
-            means |= {"ratio_min": self._ratio_min, "ratio_max": self._ratio_max}
-        return means | self._fixed
+def _step(optimizers: dict[str, torch.optim.Optimizer], loss: float, config: PPOConfig, recorder: Recorder) -> bool:
+    """Clip gradients and step, unless something is not finite: then raise, or return False with nothing moved."""
+    norms = {}
+    for name, optimizer in optimizers.items():
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        norms[name] = float(torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm or math.inf))
+    if not all(math.isfinite(number) for number in (loss, *norms.values())):
+        for optimizer in optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        if config.on_nan == "raise":
+            raise TrainingDiverged(
+                f"loss {loss}, gradient norms {norms}: the step was not taken; "
+                "lower the learning rate or look at the batch's rewards and observations"
+            )
+        recorder.skipped()
+        return False
+    for optimizer in optimizers.values():
+        optimizer.step()
+    recorder.gradients(norms)
+    return True
