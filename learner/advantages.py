@@ -42,14 +42,17 @@ class Targets:
 def gae(
     rewards: np.ndarray, discounts: np.ndarray, values: np.ndarray, final_value: float, end: End, lam: float
 ) -> Targets:
-    """Targets of one trajectory; ``rewards``, ``discounts``, ``values`` are [T]; ``final_value`` is V(final obs)."""
+    """Targets of one trajectory; ``rewards``, ``discounts``, ``values`` are [T]; ``final_value`` is V(final obs).
+
+    ``final_value`` is read where the trajectory was truncated or cut, and only there.
+    """
     count = len(rewards)
     if not (len(discounts) == len(values) == count and count > 0):
         raise ValueError(f"rewards {count}, discounts {len(discounts)}, values {len(values)}: equal and > 0 needed")
     valid = np.ones(count, bool)
     if end is End.ABANDONED:
         valid[-1] = False
-    following = np.append(values[1:], 0.0 if end is End.TERMINATED else final_value)
+    following = np.append(values[1:], final_value if end in (End.TRUNCATED, End.CUT) else 0.0)
     advantages = np.zeros(count, np.float64)
     running = 0.0
     for t in range(count - 1, -1, -1):
@@ -66,8 +69,12 @@ def chunk_rewards(rewards: np.ndarray, executed: np.ndarray, gamma: float) -> tu
     """Per-decision rewards and discounts from per-step ones.
 
     ``rewards`` [T, C], ``executed`` [T] steps really executed, ``gamma`` per step. Returns r [T] = Σ γ^i·r_i over
-    executed steps, and γ^executed [T].
+    executed steps, and γ^executed [T], float64. What stands beyond the executed steps is never read.
     """
+    if rewards.ndim != 2 or executed.shape != rewards.shape[:1]:
+        raise ValueError(f"rewards {rewards.shape}, executed {executed.shape}: [T, C] and [T] needed")
+    if len(executed) and not 0 <= executed.min() <= executed.max() <= rewards.shape[1]:
+        raise ValueError(f"executed steps {executed.min()} to {executed.max()} of a chunk of {rewards.shape[1]}")
     steps = np.arange(rewards.shape[1])
-    weights = gamma**steps * (steps[None, :] < executed[:, None])
-    return (rewards * weights).sum(1), gamma ** executed.astype(np.float64)
+    inside = np.where(steps[None, :] < executed[:, None], rewards, 0.0)
+    return (inside * gamma**steps).sum(1), gamma ** executed.astype(np.float64)

@@ -14,7 +14,7 @@ from landbridge.config import option
 from landbridge.contract import Contract
 from landbridge.contract_codec import contract_from_json
 from landbridge.errors import InvalidArgument, NotFound
-from landbridge.policies.flow import FlowPolicy, FlowPolicyConfig, Statistics
+from landbridge.policies.flow import FlowPolicy, FlowPolicyConfig, Statistics, from_bounds
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,10 @@ class SFTConfig:
     steps: int = option(3000, "gradient steps", minimum=1)
     batch: int = option(256, "chunks a step", minimum=1)
     learning_rate: float = option(1e-3, "peak; decays by a cosine to a tenth", minimum=0.0)
-    ema: float = option(0.995, "decay of the averaged weights that are kept, 0 for the last ones", minimum=0.0)
+    weight_decay: float = option(1e-4, "of AdamW", minimum=0.0)
+    ema: float = option(
+        0.995, "decay of the averaged weights that are kept, 0 for the last", minimum=0.0, maximum=0.9999
+    )
     seed: int = option(0, "of weights, batches and noise")
 
 
@@ -37,19 +40,29 @@ class Demonstrations:
     actions: np.ndarray
     lengths: np.ndarray
 
+    def __post_init__(self) -> None:
+        steps = int(self.lengths.sum())
+        if steps < 1 or self.lengths.min() < 1:
+            raise InvalidArgument(f"{len(self.lengths)} episodes of {steps} steps: each needs one step at least")
+        if self.actions.ndim != 2 or self.actions.shape[1:] != self.contract.action.shape:
+            raise InvalidArgument(
+                f"actions {self.actions.shape}: [steps, {list(self.contract.action.shape)}] expected", field="actions"
+            )
+        for name, value in {"actions": self.actions, **self.observations}.items():
+            if len(value) != steps:
+                raise InvalidArgument(f"lengths add up to {steps}, {name} has {len(value)} steps", field=name)
+
     @staticmethod
     def load(path: Path) -> Demonstrations:
         """Read the ``.npz`` that ``landbridge sim demos`` wrote (no pickles inside)."""
         if not path.is_file():
             raise NotFound(f"no demonstrations at {path}; make them with `landbridge sim demos`")
         with np.load(path, allow_pickle=False) as data:
+            if lacking := sorted({"contract", "actions", "lengths"} - set(data.files)):
+                raise InvalidArgument(f"{path}: no {', '.join(lacking)}; it holds {sorted(data.files)}")
             contract = contract_from_json(json.loads(str(data["contract"])))
             names = [name.removeprefix("obs_") for name in data.files if name.startswith("obs_")]
             made = Demonstrations(contract, {n: data[f"obs_{n}"] for n in names}, data["actions"], data["lengths"])
-        if int(made.lengths.sum()) != len(made.actions):
-            raise InvalidArgument(
-                f"{path}: lengths add up to {made.lengths.sum()}, {len(made.actions)} steps are there"
-            )
         return made
 
     def first(self, episodes: int) -> Demonstrations:
@@ -72,11 +85,16 @@ class Demonstrations:
 def statistics_of(demos: Demonstrations, names: tuple[str, ...], scale: tuple[float, ...] = ()) -> Statistics:
     """Mean and std of the observations named; actions scaled by the contract's bounds, or by ``scale``."""
     low, high = demos.contract.action.bounds()
-    offset = 0.5 * (low + high)
+    if scale:
+        bounded = np.isfinite(low) & np.isfinite(high)
+        offset = (0.5 * (np.where(bounded, low, 0.0) + np.where(bounded, high, 0.0))).tolist()
+        scales = list(scale)
+    else:
+        offset, scales = from_bounds(low.tolist(), high.tolist(), "action")
     return Statistics(
         observation={n: (demos.observations[n].mean(0).tolist(), demos.observations[n].std(0).tolist()) for n in names},
-        action_offset=offset.tolist(),
-        action_scale=list(scale) if scale else (0.5 * (high - low)).tolist(),
+        action_offset=offset,
+        action_scale=scales,
     )
 
 
@@ -99,7 +117,7 @@ def train_sft(
     actions, present = torch.from_numpy(chunks).float(), torch.from_numpy(mask)
     obs = {n: torch.from_numpy(demos.observations[n]).float() for n in policy.config.actor_inputs}
     parameters = policy.actor_parameters()
-    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=1e-4)
+    optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps, 0.1 * config.learning_rate)
     average = [p.detach().clone() for p in parameters]
     losses = []
@@ -111,7 +129,9 @@ def train_sft(
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
-        torch._foreach_lerp_(average, [p.detach() for p in parameters], 1.0 - config.ema)
+        # A short run has no time to forget its first weights: the decay grows from 0.1 to its final value.
+        decay = min(config.ema, (1 + step) / (10 + step))
+        torch._foreach_lerp_(average, [p.detach() for p in parameters], 1.0 - decay)
         losses.append(float(loss.detach()))
         if step % 50 == 49 or step + 1 == config.steps:
             on_progress(step + 1, float(np.mean(losses[-50:])))
