@@ -1,7 +1,7 @@
-"""Messages between the pool and its worker processes: bytes with a fixed layout, never pickles.
+"""Payloads between the pool and its worker processes: bytes with a fixed layout, never pickles.
 
-Requests are one letter and a payload; answers are ``K`` and a payload, or ``E`` and an error as JSON. Observations have
-the contract's shapes, so only their bytes travel.
+A request's kind is one letter; answers are of kind ``K`` with a result, or ``E`` with an error as JSON. Observations
+have the contract's shapes, so only their bytes travel.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from landbridge.contract import Contract
 from landbridge.env.protocol import ChunkResult, Observation
-from landbridge.errors import Internal, LandbridgeError, from_code
+from landbridge.errors import Internal, LandbridgeError, Unimplemented, from_code
 from landbridge.tensors import dtype_number, numpy_dtype
 
-RESET, STEP, RENDER, SAVE, RESTORE = (b"R", b"S", b"P", b"V", b"L")
+HELLO, RESET, STEP, RENDER, SAVE, RESTORE = (b"H", b"R", b"S", b"P", b"V", b"L")
 OK, ERROR = b"K", b"E"
 
 _STEP = struct.Struct("<?I")
@@ -55,24 +55,23 @@ class Layout:
         return made, offset
 
     def pack_step(self, actions: np.ndarray, every_step: bool) -> bytes:
-        """A STEP request for ``actions`` [C, …A]."""
-        return STEP + _STEP.pack(every_step, len(actions)) + np.ascontiguousarray(actions, self._action_dtype).tobytes()
+        """The payload of a STEP request for ``actions`` [C, …A]."""
+        return _STEP.pack(every_step, len(actions)) + np.ascontiguousarray(actions, self._action_dtype).tobytes()
 
     def unpack_step(self, payload: bytes) -> tuple[np.ndarray, bool]:
-        """Inverse of :meth:`pack_step`, without the letter."""
+        """Inverse of :meth:`pack_step`."""
         every_step, count = _STEP.unpack_from(payload)
         actions = np.frombuffer(payload, self._action_dtype, offset=_STEP.size)
         return actions.reshape(count, *self._action_shape), every_step
 
     def pack_result(self, result: ChunkResult) -> bytes:
-        """An answer to STEP."""
+        """The payload of an answer to STEP."""
         flags = sum(1 << bit for bit, name in enumerate(_FLAGS) if getattr(result, name))
         message = result.message.encode()
         head = _RESULT.pack(len(result.rewards), result.executed, result.episode_step, flags, len(message))
         success = result.success if len(result.success) else np.zeros(len(result.rewards), bool)
         return b"".join(
             (
-                OK,
                 head,
                 np.asarray(result.rewards, np.float32).tobytes(),
                 np.asarray(result.evaluated, bool).tobytes(),
@@ -83,7 +82,7 @@ class Layout:
         )
 
     def unpack_result(self, payload: bytes) -> ChunkResult:
-        """Inverse of :meth:`pack_result`, without the letter."""
+        """Inverse of :meth:`pack_result`."""
         length, executed, step, flags, message_length = _RESULT.unpack_from(payload)
         offset = _RESULT.size
         rewards = np.frombuffer(payload, np.float32, length, offset)
@@ -106,19 +105,29 @@ class Layout:
         )
 
 
+def pack_image(image: np.ndarray) -> bytes:
+    """The payload of an answer to RENDER: ``image`` [H, W, 3] uint8."""
+    image = np.ascontiguousarray(image, np.uint8)
+    return json.dumps(image.shape).encode() + b"\n" + image.tobytes()
+
+
+def unpack_image(payload: bytes) -> np.ndarray:
+    """Inverse of :func:`pack_image`."""
+    shape, _, data = payload.partition(b"\n")
+    return np.frombuffer(data, np.uint8).reshape(json.loads(shape))
+
+
 def pack_error(error: Exception) -> bytes:
-    """An answer that says what went wrong; unknown exceptions become INTERNAL with their type's name."""
+    """The payload of an ERROR answer; unknown exceptions become INTERNAL with their type's name."""
     if isinstance(error, NotImplementedError):
-        error = from_code(12, str(error) or "this adapter does not offer that")
+        error = Unimplemented(str(error) or "this adapter does not offer that")
     if not isinstance(error, LandbridgeError):
         error = Internal(f"{type(error).__name__}: {error}")
     body = {"code": error.code.value[0], "message": error.message, "field": error.field}
-    return ERROR + json.dumps(body).encode()
+    return json.dumps(body).encode()
 
 
-def payload_of(answer: bytes) -> bytes:
-    """The payload of an OK answer; the error of another."""
-    if answer[:1] == OK:
-        return answer[1:]
-    body: dict[str, Any] = json.loads(answer[1:])
-    raise from_code(body["code"], body["message"], field=body["field"])
+def unpack_error(payload: bytes) -> LandbridgeError:
+    """The error in an ERROR answer."""
+    body: dict[str, Any] = json.loads(payload)
+    return from_code(body["code"], body["message"], field=body["field"])

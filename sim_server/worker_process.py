@@ -1,50 +1,82 @@
-"""One environment in one process: reads requests from a pipe until it closes."""
+"""One environment in one process: ``python -m sim_server.worker_process FD PARENT_PID``.
+
+Started by :mod:`sim_server.workers` with one end of a socket pair. Reads requests until the pool closes its end, or is
+gone: the kernel ends this process with the thread that started it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
 import signal
-from multiprocessing.connection import Connection
+import socket
+import sys
 from typing import Any
-
-import numpy as np
 
 from landbridge.contract_codec import contract_to_json
 from landbridge.env.protocol import SingleEnv
-from landbridge.process import watch_parent
+from landbridge.errors import InvalidArgument, Unavailable
 from sim_server import frames
+from sim_server.adapters import make_env
+from sim_server.link import Link
+
+_PR_SET_PDEATHSIG = 1
 
 
-def main(pipe: Connection, spec: str, options: dict[str, Any]) -> None:
-    """Make ``spec`` (``maniskill:PickCube-v1``), say hello with its contract, serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server ends us in order
-    os.environ["OMP_NUM_THREADS"] = "1"
-    watch_parent(lambda: os._exit(1))
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process with its parent; the parent may have died before it was asked to."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Make the environment asked for, say hello with its contract, serve."""
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool ends us in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    link = Link(socket.socket(fileno=descriptor))
     try:
-        from sim_server.adapters import make_env
+        env = _greet(link)
+        if env is not None:
+            gc.freeze()  # what importing a simulator made need not be looked at again on every collection
+            _serve(link, env)
+    except Unavailable:
+        pass  # the pool closed its end: the usual way to stop
 
-        env = make_env(spec, options)
+
+def _greet(link: Link) -> SingleEnv | None:
+    _, sequence, payload = link.receive(None)
+    request = json.loads(payload)
+    try:
+        env = make_env(request["spec"], request["options"])
     except Exception as error:
-        pipe.send_bytes(frames.pack_error(error))
-        return
+        link.send(frames.ERROR, sequence, frames.pack_error(error), None)
+        return None
     hello = {
         "contract": contract_to_json(env.contract),
         "max_episode_steps": env.max_episode_steps,
-        "pid": os.getpid(),
+        "can_render": bool(getattr(env, "can_render", False)),
+        "can_save_state": bool(getattr(env, "can_save_state", True)),
     }
-    pipe.send_bytes(frames.OK + json.dumps(hello).encode())
+    link.send(frames.OK, sequence, json.dumps(hello).encode(), None)
+    return env
+
+
+def _serve(link: Link, env: SingleEnv) -> None:
     layout = frames.Layout(env.contract)
     try:
         while True:
-            request = pipe.recv_bytes()
+            kind, sequence, payload = link.receive(None)
             try:
-                answer = _answer(env, layout, request[:1], request[1:])
+                answer = _answer(env, layout, kind, payload)
             except Exception as error:
-                answer = frames.pack_error(error)
-            pipe.send_bytes(answer)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the server closed the pipe, or died
+                link.send(frames.ERROR, sequence, frames.pack_error(error), None)
+            else:
+                link.send(frames.OK, sequence, answer, None)
     finally:
         env.close()
 
@@ -54,13 +86,21 @@ def _answer(env: SingleEnv, layout: frames.Layout, kind: bytes, payload: bytes) 
         actions, every_step = layout.unpack_step(payload)
         return layout.pack_result(env.step_chunk(actions, every_step))
     if kind == frames.RESET:
-        body = json.loads(payload)
-        return frames.OK + layout.pack_observation(env.reset(body["seed"], body["options"]).observation)
+        body: dict[str, Any] = json.loads(payload)
+        return layout.pack_observation(env.reset(body["seed"], body["options"]).observation)
     if kind == frames.RENDER:
-        image = np.ascontiguousarray(env.render(), np.uint8)
-        return frames.OK + json.dumps(image.shape).encode() + b"\n" + image.tobytes()
+        return frames.pack_image(env.render())
     if kind == frames.SAVE:
-        return frames.OK + env.save_state()
+        return env.save_state()
     if kind == frames.RESTORE:
-        return frames.OK + layout.pack_observation(env.restore_state(payload))
+        try:
+            return layout.pack_observation(env.restore_state(payload))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidArgument(
+                f"state: not one that SaveState of this adapter gave ({type(error).__name__}: {error})", field="state"
+            ) from error
     raise ValueError(f"unknown request {kind!r}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
