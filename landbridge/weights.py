@@ -6,6 +6,7 @@ travels as ml_dtypes. Errors are those PolicyService.PushWeights promises in ``p
 
 from __future__ import annotations
 
+import bisect
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from landbridge.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
-from landbridge.tensors import MAX_BYTES, decode, dtype_name, dtype_number, numpy_dtype
-from landbridge.v1 import tensor_pb2, weights_pb2
+from landbridge.tensors import dtype_name, dtype_number, numpy_dtype
+from landbridge.v1 import weights_pb2
 
 Array = np.ndarray[Any, np.dtype[Any]]
 State = Mapping[str, Array]
@@ -32,10 +33,13 @@ def make_manifest(
     activate: bool = True,
     training_step: int = 0,
 ) -> weights_pb2.WeightsManifest:
-    """The manifest of ``state``; with ``base_version`` it lists only what changed since that version."""
+    """The manifest of ``state``.
+
+    With ``base_version``, ``state`` holds only the tensors that differ from that version's (see :func:`changed`).
+    """
     entries = [
         weights_pb2.TensorEntry(
-            name=name, dtype=dtype_number(array.dtype), shape=array.shape, crc32=zlib.crc32(_bytes(array))
+            name=name, dtype=dtype_number(array.dtype), shape=array.shape, crc32=zlib.crc32(_raw(array))
         )
         for name, array in state.items()
     ]
@@ -52,18 +56,29 @@ def make_manifest(
 def iter_buckets(state: State, size: int = BUCKET_BYTES) -> Iterator[weights_pb2.WeightsBucket]:
     """Every byte of every tensor, in pieces of at most ``size`` bytes."""
     for name, array in state.items():
-        data = _bytes(array)
+        data = _raw(array)
         for offset in range(0, len(data), size):
-            yield weights_pb2.WeightsBucket(name=name, offset=offset, data=data[offset : offset + size])
+            yield weights_pb2.WeightsBucket(name=name, offset=offset, data=bytes(data[offset : offset + size]))
 
 
 def changed(state: State, base: State) -> dict[str, Array]:
-    """The tensors of ``state`` whose bytes differ from ``base``'s, and those it lacks."""
-    return {name: array for name, array in state.items() if name not in base or _bytes(array) != _bytes(base[name])}
+    """The tensors of ``state`` whose bytes, shape or dtype differ from ``base``'s, and those it lacks."""
+    return {name: array for name, array in state.items() if name not in base or not _identical(array, base[name])}
 
 
-def _bytes(array: Array) -> bytes:
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+def _identical(one: Array, other: Array) -> bool:
+    """Bit for bit: a NaN equals itself, 0.0 differs from -0.0."""
+    if one is other:
+        return True
+    return one.shape == other.shape and one.dtype == other.dtype and _raw(one) == _raw(other)
+
+
+def _raw(array: Array) -> memoryview:
+    """Little-endian C-order bytes, without a copy where the array has them already."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.byteorder == ">":
+        flat = flat.astype(flat.dtype.newbyteorder("<"))
+    return flat.view(np.uint8).data
 
 
 class Assembler:
@@ -86,8 +101,9 @@ class Assembler:
             self._add(entry, template)
         if not manifest.HasField("base_version") and (missing := sorted(template.keys() - self._entries.keys())):
             raise DataLoss(f"a full push lacks tensors {missing[:3]} ({len(missing)} in all)", field="manifest.tensors")
-        self._parts: dict[str, dict[int, bytes]] = {name: {} for name in self._entries}
-        self._received = dict.fromkeys(self._entries, 0)
+        self._data = {name: bytearray(self._size(name)) for name in self._entries}
+        self._spans: dict[str, list[tuple[int, int]]] = {name: [] for name in self._entries}
+        """Byte ranges received of each tensor, sorted."""
 
     def _add(self, entry: weights_pb2.TensorEntry, template: State) -> None:
         where = f'manifest.tensors["{entry.name}"]'
@@ -105,41 +121,41 @@ class Assembler:
         self._entries[entry.name] = entry
 
     def add(self, bucket: weights_pb2.WeightsBucket) -> None:
-        """Take one bucket; overlaps, strangers and bytes beyond the tensor's end are refused."""
+        """Take one bucket; overlaps, strangers and bytes beyond the tensor's end are INVALID_ARGUMENT."""
         where = f'bucket["{bucket.name}"]'
         if bucket.name not in self._entries:
             raise InvalidArgument(f"{where}: the manifest does not list that tensor", field=where)
-        size = self._size(bucket.name)
-        if bucket.offset + len(bucket.data) > size:
-            raise InvalidArgument(
-                f"{where}: bytes up to {bucket.offset + len(bucket.data)} of a tensor of {size}", field=where
-            )
-        parts = self._parts[bucket.name]
-        if bucket.offset in parts:
-            raise InvalidArgument(f"{where}: offset {bucket.offset} came twice", field=where)
-        parts[bucket.offset] = bucket.data
-        self._received[bucket.name] += len(bucket.data)
+        data, spans = self._data[bucket.name], self._spans[bucket.name]
+        start, stop = bucket.offset, bucket.offset + len(bucket.data)
+        if stop > len(data):
+            raise InvalidArgument(f"{where}: bytes {start} to {stop} of a tensor of {len(data)}", field=where)
+        if start == stop:
+            return
+        at = bisect.bisect_left(spans, (start, stop))
+        for first, last in spans[max(0, at - 1) : at + 1]:
+            if start < last and first < stop:
+                raise InvalidArgument(
+                    f"{where}: bytes {start} to {stop} overlap {first} to {last}, which came before", field=where
+                )
+        spans.insert(at, (start, stop))
+        data[start:stop] = bucket.data
 
     def finish(self) -> dict[str, Array]:
         """The tensors the manifest lists, complete and with the right checksums; DATA_LOSS otherwise."""
         return {name: self._tensor(name, entry) for name, entry in self._entries.items()}
 
     def _tensor(self, name: str, entry: weights_pb2.TensorEntry) -> Array:
-        size = self._size(name)
-        data = bytearray(size)
         position = 0
-        for offset, part in sorted(self._parts[name].items()):
-            if offset != position:
-                raise DataLoss(f"{name}: bytes {position} to {offset} never came (or overlap)", field=name)
-            data[offset : offset + len(part)] = part
-            position += len(part)
-        if position != size:
-            raise DataLoss(f"{name}: {position} of {size} bytes came", field=name)
-        crc = zlib.crc32(data)
+        for start, stop in [*self._spans[name], (self._size(name), self._size(name))]:
+            if start != position:
+                raise DataLoss(f"{name}: bytes {position} to {start} never came", field=name)
+            position = stop
+        crc = zlib.crc32(self._data[name])
         if crc != entry.crc32:
             raise DataLoss(f"{name}: checksum {crc:08x}, the manifest says {entry.crc32:08x}", field=name)
-        message = tensor_pb2.Tensor(dtype=entry.dtype, shape=entry.shape, raw=bytes(data))
-        return decode(message, name, max_bytes=MAX_BYTES)
+        array: Array = np.frombuffer(self._data[name], numpy_dtype(entry.dtype)).reshape(tuple(entry.shape))
+        array.flags.writeable = False
+        return array
 
     def _size(self, name: str) -> int:
         entry = self._entries[name]

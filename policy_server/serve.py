@@ -9,15 +9,19 @@ from typing import Any
 
 from landbridge import rpc, telemetry
 from landbridge.config import option
-from landbridge.errors import LandbridgeError
+from landbridge.errors import FailedPrecondition, LandbridgeError
 from landbridge.learning.client import LearnerClient
 from landbridge.process import announce_ready, watch_parent
 from landbridge.v1 import policy_pb2, policy_pb2_grpc
+from landbridge.weights import Assembler
 from policy_server.backends.protocol import Backend
 from policy_server.backends.torch import TorchBackend
 from policy_server.batcher import Batcher
 from policy_server.service import PolicyServicer
-from policy_server.weights import Held, WeightStore
+from policy_server.weights import Held, Retention, WeightStore
+
+_SPARE_WORKERS = 16
+"""Threads that neither streams nor waiting requests can take: health, GetInfo and pushes always find one."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +31,25 @@ class PolicyServeConfig:
     checkpoint: Path = option(help="folder with manifest.json and weights.safetensors")
     host: str = option("127.0.0.1", "address to listen on; loopback unless told otherwise")
     port: int = option(50051, "port, 0 for any free one", minimum=0, maximum=65535)
-    learner: str = option("", "HOST:PORT of a learner to ask for newer weights at the start")
-    keep: int = option(4, "versions kept for rollback, pinned ones on top", minimum=1)
-    pin_seconds: float = option(
-        3600.0, "a version asked for by number is kept this long after its last use", minimum=0.0
-    )
-    max_rows: int = option(256, "rows in a batch", minimum=1)
-    max_queued: int = option(256, "requests waiting before more are refused", minimum=1)
+    learner: str = option("", "HOST:PORT of a learner to ask for the newest weights at the start")
+    learner_timeout: float = option(20.0, "seconds the learner has to hand them over", minimum=0.1)
+    keep: int = option(8, "newest versions kept for rollback, pinned ones on top", minimum=2)
+    pin: tuple[int, ...] = option((), "versions that are never dropped", minimum=0)
+    pin_seconds: float = option(3600.0, "a version a request named is kept this long after its last use", minimum=0.0)
+    max_pinned: int = option(8, "… for at most so many versions, the ones named last", minimum=0)
+    max_rows: int = option(256, "rows in a request and in a batch", minimum=1)
+    max_queued: int = option(128, "requests waiting or in work before more are refused", minimum=1)
+    max_streams: int = option(64, "streams open before more are refused", minimum=1)
     wait_seconds: float = option(0.0, "time a batch waits to fill; 0 answers at once", minimum=0.0, maximum=1.0)
     threads: int = option(1, "torch's threads", minimum=1)
-    streams: int = option(64, "calls and streams under way at once", minimum=4)
 
 
 @dataclass
 class PolicyServer:
-    """A server with its parts, for tests and in-process use."""
+    """A server with its parts, for in-process use."""
 
     server: rpc.Server
+    servicer: PolicyServicer
     store: WeightStore[Any]
     batcher: Batcher
 
@@ -52,39 +58,61 @@ class PolicyServer:
         """``host:port``."""
         return self.server.address
 
+    def start(self) -> str:
+        """Begin to answer; returns ``host:port``."""
+        return self.server.start()
+
     def stop(self, grace: float = 1.0) -> None:
         """Drain and end."""
+        self.servicer.drain()
+        self.batcher.resume()
         self.server.stop(grace)
         self.batcher.close()
 
 
 def build(config: PolicyServeConfig, backend: Backend | None = None) -> PolicyServer:
-    """Load, take newer weights from the learner where there is one, bind; not yet serving."""
+    """Load the checkpoint, take the newest weights from the learner where there is one, bind; not yet serving.
+
+    ``backend`` replaces the torch backend, and with it the checkpoint.
+    """
     made: Backend = backend or TorchBackend(config.checkpoint, config.threads)
-    first: Held[Any] = Held(made.first_version, made.first_state, made.build(made.first_state), made.first_step)
-    store: WeightStore[Any] = WeightStore(made.build, first, made.architecture_hash, config.keep, config.pin_seconds)
-    if config.learner:
-        _take_newest(store, config.learner)
+    retention = Retention(config.keep, config.pin_seconds, config.max_pinned, config.pin)
+    store: WeightStore[Any] = WeightStore(made.build, _first(made, config), made.architecture_hash, retention)
     batcher = Batcher(
         made, store, max_rows=config.max_rows, max_queued=config.max_queued, wait_seconds=config.wait_seconds
     )
-    servicer = PolicyServicer(made.contract.task or "policy", made, store, batcher, config.max_rows)
+    name = made.contract.task or "policy"
+    servicer = PolicyServicer(name, made, store, batcher, config.max_rows, config.max_streams)
     descriptor = policy_pb2.DESCRIPTOR.services_by_name["PolicyService"]
     service = rpc.Service(policy_pb2_grpc.add_PolicyServiceServicer_to_server, servicer, descriptor)
-    server = rpc.Server([service], host=config.host, port=config.port, max_workers=config.streams)
-    return PolicyServer(server, store, batcher)
+    workers = config.max_streams + config.max_queued + _SPARE_WORKERS
+    server = rpc.Server([service], host=config.host, port=config.port, max_workers=workers)
+    return PolicyServer(server, servicer, store, batcher)
 
 
-def _take_newest(store: WeightStore[Any], learner: str) -> None:
+def _first(backend: Backend, config: PolicyServeConfig) -> Held[Any]:
     """The learner's newest version, or, where there is none to be had, the checkpoint's; says which on stderr."""
-    try:
-        with LearnerClient(learner) as client:
-            manifest, buckets = client.get_weights(timeout=30.0)
-            manifest.activate = True
-            store.push(manifest, buckets)
-        print(f"serving version {store.current.version} from the learner at {learner}", file=sys.stderr)
-    except LandbridgeError as error:
-        print(f"serving the checkpoint's version {store.current.version}; no newer one: {error}", file=sys.stderr)
+    if config.learner:
+        try:
+            held = _from_learner(backend, config.learner, config.learner_timeout)
+            print(f"serving version {held.version} from the learner at {config.learner}", file=sys.stderr)
+            return held
+        except LandbridgeError as error:
+            print(f"no weights from the learner at {config.learner}: {error}", file=sys.stderr)
+    print(f"serving the checkpoint's version {backend.first_version}", file=sys.stderr)
+    return Held(backend.first_version, backend.first_state, backend.build(backend.first_state), backend.first_step)
+
+
+def _from_learner(backend: Backend, address: str, timeout: float) -> Held[Any]:
+    with LearnerClient(address) as client:
+        manifest, buckets = client.get_weights(timeout=timeout)
+        if manifest.HasField("base_version"):
+            raise FailedPrecondition(f"it sent changes to version {manifest.base_version}, full weights are needed")
+        assembler = Assembler(manifest, backend.first_state, backend.architecture_hash)
+        for bucket in buckets:
+            assembler.add(bucket)
+    state = assembler.finish()
+    return Held(manifest.version, state, backend.build(state), manifest.training_step)
 
 
 def serve(config: PolicyServeConfig) -> int:
@@ -93,7 +121,7 @@ def serve(config: PolicyServeConfig) -> int:
     telemetry.configure("policy_server")
     stopped = rpc.stop_event()
     made = build(config)
-    made.server.start()
+    made.start()
     announce_ready(made.address, version=made.store.current.version)
     stopped.wait()
     made.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ from landbridge.weights import Array, Assembler, State, refuse_other_contents
 M = TypeVar("M")
 
 
-@dataclass
+@dataclass(eq=False)
 class Held(Generic[M]):
     """One version: its arrays, the module that computes with them, and when it came."""
 
@@ -24,8 +24,8 @@ class Held(Generic[M]):
     module: M
     training_step: int = 0
     received: float = field(default_factory=time.time)
-    pinned: bool = False
-    last_used: float = field(default_factory=time.monotonic)
+    asked_for: float | None = None
+    """``time.monotonic()`` of the last request that named this version; None when none ever did."""
 
     @property
     def bytes(self) -> int:
@@ -33,77 +33,90 @@ class Held(Generic[M]):
         return sum(array.nbytes for array in self.state.values())
 
 
+@dataclass(frozen=True)
+class Retention:
+    """Which versions stay however many newer ones come."""
+
+    keep: int = 8
+    """The newest so many, the current one among them."""
+    pin_seconds: float = 3600.0
+    """A version that a request named stays this long after the last such request …"""
+    max_pinned: int = 8
+    """… as long as it is among the last so many of that kind: a client that names every version pins them all."""
+    always: Collection[int] = ()
+    """Versions that never go."""
+
+
 class WeightStore(Generic[M]):
-    """Keeps the newest ``keep`` versions, the current one, and whatever was used by number in the last ``pin_seconds``.
+    """Holds versions and says which is current.
 
     A version is immutable once here, and a module belongs to one version: whoever took a :class:`Held` computes with
     that version alone, whatever becomes current meanwhile. That is what makes a flip atomic.
     """
 
     def __init__(
-        self, build: Callable[[State], M], first: Held[M], architecture_hash: str, keep: int, pin_seconds: float
+        self, build: Callable[[State], M], first: Held[M], architecture_hash: str, retention: Retention
     ) -> None:
         """``build`` makes a module of a complete state; ``first`` is what is served until a push comes."""
+        if retention.keep < 2:
+            raise ValueError(f"keep is {retention.keep}: a staged version needs a place beside the current one, so 2")
         self._build = build
         self._hash = architecture_hash
-        self._keep = keep
-        self._pin_seconds = pin_seconds
+        self._retention = retention
         self._lock = threading.Lock()
         self._held: dict[int, Held[M]] = {first.version: first}
         self._current = first
 
     @property
     def current(self) -> Held[M]:
-        """What unpinned requests are answered with."""
+        """What requests that name no version are answered with."""
         return self._current
 
-    def get(self, version: int | None) -> Held[M]:
-        """The version named, or the current one; NOT_FOUND lists what is held."""
-        if version is None:
-            return self._current
-        held = self._held.get(version)
-        if held is None:
-            raise NotFound(f"version {version} is not held; held are {self.versions()}", field="version")
-        held.last_used = time.monotonic()
-        held.pinned = True
-        return held
+    def get(self, version: int) -> Held[M]:
+        """The version named, which pins it for a while; NOT_FOUND lists what is held."""
+        with self._lock:
+            held = self._named(version)
+            held.asked_for = time.monotonic()
+            return held
 
     def versions(self) -> list[int]:
         """Versions held, oldest first."""
-        return sorted(self._held)
-
-    def list(self) -> list[Held[M]]:
-        """All that is held, oldest first."""
         with self._lock:
-            return [self._held[version] for version in sorted(self._held)]
+            return sorted(self._held)
+
+    def list(self) -> list[tuple[Held[M], bool]]:
+        """All that is held, oldest first, and whether it is pinned."""
+        with self._lock:
+            pinned = self._pinned()
+            return [(self._held[version], version in pinned) for version in sorted(self._held)]
 
     def push(
         self, manifest: weights_pb2.WeightsManifest, buckets: Iterator[weights_pb2.WeightsBucket]
     ) -> tuple[Held[M], float, float]:
         """Stage, verify, hold and, if asked, activate. Returns what is held, and seconds of verifying and flipping.
 
-        Whatever is wrong raises and leaves everything as it was.
+        Whatever is wrong raises and leaves everything as it was. Pushes may overlap: one that is slow to arrive
+        holds nobody up.
         """
         if manifest.version < 0:
             raise InvalidArgument(f"version {manifest.version}: versions count from 0", field="manifest.version")
-        template = self._current.state
         base = self._base(manifest)
-        assembler = Assembler(manifest, template, self._hash)
+        assembler = Assembler(manifest, self._current.state, self._hash)
         for bucket in buckets:
             assembler.add(bucket)
         begun = time.perf_counter()
         state: dict[str, Array] = {**base, **assembler.finish()}
-        held = self._held.get(manifest.version)
-        if held is not None:
-            refuse_other_contents(manifest.version, state, held.state)
-        else:
-            held = Held(manifest.version, state, self._build(state), manifest.training_step)
+        there = self._held.get(manifest.version)
+        held = there or Held(manifest.version, state, self._build(state), manifest.training_step)
         verified = time.perf_counter()
         with self._lock:
-            self._held[held.version] = held
+            # Another push of the same version may have come first.
+            held = self._held.setdefault(held.version, held)
+            if held.state is not state:
+                refuse_other_contents(manifest.version, state, held.state)
             if manifest.activate:
                 self._current = held
-            self._evict()
+            self._evict(held)
         return held, verified - begun, time.perf_counter() - verified
 
     def _base(self, manifest: weights_pb2.WeightsManifest) -> State:
@@ -121,16 +134,25 @@ class WeightStore(Generic[M]):
     def activate(self, version: int) -> int:
         """Make a held version current; returns the one before."""
         with self._lock:
-            if version not in self._held:
-                raise NotFound(f"version {version} is not held; held are {sorted(self._held)}", field="version")
-            previous, self._current = self._current.version, self._held[version]
+            previous, self._current = self._current.version, self._named(version)
             return previous
 
-    def _evict(self) -> None:
-        now = time.monotonic()
-        for held in self._held.values():
-            held.pinned = held.pinned and now - held.last_used < self._pin_seconds
-        free = [v for v, held in sorted(self._held.items()) if not held.pinned and held is not self._current]
-        # The current version is one of the `keep`; pins come on top.
-        for version in free[: max(0, len(free) - (self._keep - 1))]:
+    def _named(self, version: int) -> Held[M]:
+        held = self._held.get(version)
+        if held is None:
+            raise NotFound(f"version {version} is not held; held are {sorted(self._held)}", field="version")
+        return held
+
+    def _pinned(self) -> set[int]:
+        rule, now = self._retention, time.monotonic()
+        named = [h for h in self._held.values() if h.asked_for is not None and now - h.asked_for < rule.pin_seconds]
+        named.sort(key=lambda held: held.asked_for or 0.0, reverse=True)
+        return {held.version for held in named[: rule.max_pinned]} | (self._held.keys() & set(rule.always))
+
+    def _evict(self, newcomer: Held[M]) -> None:
+        pinned = self._pinned()
+        free = [v for v, h in sorted(self._held.items()) if v not in pinned and h not in (self._current, newcomer)]
+        # The current version and the newcomer are among the `keep`; pins come on top.
+        places = self._retention.keep - len({self._current.version, newcomer.version} - pinned)
+        for version in free[: max(0, len(free) - places)]:
             del self._held[version]

@@ -23,7 +23,7 @@ class Answer:
 
 
 class Backend(Protocol):
-    """One policy architecture. ``compute`` is called from one thread, ``build`` from others."""
+    """One policy architecture. ``compute`` is called by one thread at a time, ``build`` by any."""
 
     contract: Contract
     horizon: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 
 from landbridge.contract import Contract
-from landbridge.policies.checkpoint import architecture_hash, architecture_json, build_policy, load_checkpoint
+from landbridge.policies.checkpoint import architecture_hash, architecture_json, load_checkpoint
 from landbridge.policies.flow import FlowPolicy
 from landbridge.policies.protocol import SampleMode
+from landbridge.policies.states import to_arrays, to_tensors
 from landbridge.weights import State
 from policy_server.backends.protocol import Answer
 
@@ -23,22 +25,23 @@ class TorchBackend:
         """Load ``checkpoint``; ``threads`` bounds torch's in this process."""
         torch.set_num_threads(threads)
         loaded = load_checkpoint(checkpoint)
-        self._architecture = loaded.policy.architecture()
-        self.contract: Contract = loaded.policy.contract
-        self.horizon = loaded.policy.horizon
-        self.reads = loaded.policy.reads()
-        self.value_reads = tuple(loaded.policy.config.critic_inputs)
-        self.architecture_hash = architecture_hash(self._architecture)
-        self.architecture_json = architecture_json(self._architecture)
+        policy = loaded.policy.requires_grad_(False).eval()
+        self._template = policy
+        self.contract: Contract = policy.contract
+        self.horizon = policy.horizon
+        self.reads = policy.reads()
+        self.value_reads = tuple(policy.config.critic_inputs)
+        self.architecture_hash = architecture_hash(policy.architecture())
+        self.architecture_json = architecture_json(policy.architecture())
         self.first_version = loaded.version
         self.first_step = loaded.training_step
-        self.first_state: State = {name: t.numpy().copy() for name, t in loaded.policy.state_dict().items()}
+        self.first_state: State = to_arrays(policy.state_dict())
 
     def build(self, state: State) -> FlowPolicy:
-        """A module of this architecture with these weights, frozen."""
-        module = build_policy(self._architecture, self.contract)
-        module.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
-        return module.requires_grad_(False).eval()
+        """A frozen module with these weights. A copy of the template: drawing initial weights would take longer."""
+        module = copy.deepcopy(self._template)
+        module.load_state_dict(to_tensors(state))
+        return module
 
     def compute(
         self,
