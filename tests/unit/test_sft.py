@@ -135,6 +135,20 @@ def test_every_option_matters_and_the_seed_decides() -> None:
         assert not same(base, trained(demos, **options)), options
 
 
+def test_the_learning_rate_falls_along_a_cosine_to_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def recorded(self: torch.optim.AdamW) -> None:
+        rates.append(self.param_groups[0]["lr"])
+        step(self)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
+    trained(demonstrations(), steps=20, learning_rate=1e-2)
+    wanted = [1e-3 + 0.5 * (1e-2 - 1e-3) * (1 + np.cos(np.pi * k / 20)) for k in range(20)]
+    assert rates == pytest.approx(wanted, rel=1e-4)
+
+
 def test_averaged_weights_lag_behind_the_last_ones_and_have_left_the_first() -> None:
     demos = demonstrations()
     first = [p.detach().clone() for p in new_policy(demos, SMALL, seed=0).actor_parameters()]
