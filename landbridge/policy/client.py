@@ -7,51 +7,32 @@ with PolicyClient("127.0.0.1:50051") as policy:
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import queue
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
-import grpc
 import numpy as np
-from google.protobuf import duration_pb2
 
 from landbridge import rpc
 from landbridge.contract import Contract
 from landbridge.contract_codec import contract_from_proto
-from landbridge.errors import FailedPrecondition, Internal, Unavailable, from_code, from_rpc_error
-from landbridge.tensors import decode, decode_map, encode_map
+from landbridge.policy.messages import InferOptions, InferResult, build_request, duration, parse_response
+from landbridge.policy.stream import InferStream
 from landbridge.v1 import policy_pb2 as pb
 from landbridge.v1 import policy_pb2_grpc
 from landbridge.weights import State, iter_buckets, make_manifest
 
-
-@dataclass(frozen=True)
-class InferResult:
-    """One answer. ``version`` is the weights' that computed every row of it."""
-
-    actions: np.ndarray
-    """[rows, horizon, …action], physical units."""
-    version: int
-    seeds: tuple[int, ...]
-    log_prob: np.ndarray | None
-    """[rows, horizon] float32; None when deterministic."""
-    value: np.ndarray | None
-    trace: dict[str, np.ndarray]
-    episode_id: str
-    observation_id: int
-    queued: float
-    computed: float
-    batch_rows: int
+__all__ = ["InferOptions", "InferResult", "InferStream", "PolicyClient", "PolicyDescription"]
 
 
 @dataclass(frozen=True)
 class PolicyDescription:
-    """What a server says of itself, with the contract decoded."""
+    """What a server says of itself, with the contract decoded. See PolicyInfo in ``policy.proto``."""
 
+    name: str
+    server_version: str
     contract: Contract
     horizon: int
     current_version: int
@@ -60,11 +41,15 @@ class PolicyDescription:
     architecture_json: str
     reads: tuple[str, ...]
     max_rows: int
+    paused: bool
     instance_id: str
 
 
 class PolicyClient:
-    """One connection to a policy server. Thread-safe; every call has a deadline."""
+    """One connection to a policy server. Thread-safe; every call has a deadline.
+
+    Failures are :mod:`landbridge.errors` classes.
+    """
 
     def __init__(self, address: str, timeout: float = 10.0) -> None:
         """``timeout`` is the deadline in seconds of calls that state none."""
@@ -76,8 +61,10 @@ class PolicyClient:
 
     def info(self, *, wait: bool = False) -> PolicyDescription:
         """What is served; ``wait`` waits for a server that is still starting."""
-        info = rpc.call(self._stub.GetInfo, pb.GetInfoRequest(), self.timeout, wait=wait)
+        info: pb.PolicyInfo = rpc.call(self._stub.GetInfo, pb.GetInfoRequest(), self.timeout, wait=wait)
         return PolicyDescription(
+            name=info.name,
+            server_version=info.server_version,
             contract=contract_from_proto(info.contract),
             horizon=info.horizon,
             current_version=info.current_version,
@@ -86,22 +73,24 @@ class PolicyClient:
             architecture_json=info.architecture_json,
             reads=tuple(info.reads),
             max_rows=info.max_rows,
+            paused=info.paused,
             instance_id=info.instance_id,
         )
 
     def infer(
-        self, observation: Mapping[str, np.ndarray], *, timeout: float | None = None, **options: Any
+        self, observation: Mapping[str, np.ndarray], *, timeout: float | None = None, **options: Unpack[InferOptions]
     ) -> InferResult:
-        """One answer for ``observation`` ({name: [rows, …]}). ``options``: see :func:`build_request`."""
+        """One answer for ``observation`` ({name: [rows, …]}). On a hot path use :meth:`stream`."""
         request = build_request(next(self._ids), observation, **options)
-        return parse_response(request, rpc.call(self._stub.Infer, request, timeout or self.timeout))
+        limit = self.timeout if timeout is None else timeout
+        return parse_response(request, rpc.call(self._stub.Infer, request, limit))
 
     def stream(self) -> InferStream:
         """The fast path: one stream for many requests."""
         return InferStream(self._stub, self.timeout)
 
     def reset_session(self, session_id: str) -> None:
-        """Forget what the server remembers of a session."""
+        """Forget what the server remembers of a session; what it has waiting is ABORTED."""
         rpc.call(self._stub.ResetSession, pb.ResetSessionRequest(session_id=session_id), self.timeout)
 
     def push_weights(
@@ -115,7 +104,10 @@ class PolicyClient:
         training_step: int = 0,
         timeout: float = 60.0,
     ) -> pb.PushWeightsResponse:
-        """Push ``state`` as ``version``; with ``base_version``, ``state`` holds the changed tensors only."""
+        """Push ``state`` as ``version``; with ``base_version``, ``state`` holds the changed tensors only.
+
+        Errors: see PushWeights in ``policy.proto``; on any of them the server serves what it served.
+        """
         manifest = make_manifest(
             state,
             version=version,
@@ -134,9 +126,9 @@ class PolicyClient:
 
     def activate(self, version: int) -> int:
         """Make a held version current (rollback); returns the one before."""
-        return rpc.call(
-            self._stub.ActivateWeights, pb.ActivateWeightsRequest(version=version), self.timeout
-        ).previous_version
+        request = pb.ActivateWeightsRequest(version=version)
+        reply: pb.ActivateWeightsResponse = rpc.call(self._stub.ActivateWeights, request, self.timeout)
+        return reply.previous_version
 
     def list_weights(self) -> pb.ListWeightsResponse:
         """The versions held."""
@@ -144,7 +136,9 @@ class PolicyClient:
 
     def pause(self, lease: float) -> str:
         """Hold inference back for up to ``lease`` seconds; returns the lease's id."""
-        return rpc.call(self._stub.Pause, pb.PauseRequest(lease=_duration(lease)), self.timeout).lease_id
+        request = pb.PauseRequest(lease=duration(lease))
+        reply: pb.PauseResponse = rpc.call(self._stub.Pause, request, self.timeout)
+        return reply.lease_id
 
     def resume(self, lease_id: str) -> None:
         """End a pause."""
@@ -159,125 +153,3 @@ class PolicyClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-class InferStream:
-    """One InferStream call. Requests may be sent ahead; answers come in order. For one thread.
-
-    After a transport error or a missed deadline the stream is closed: open a new one, so that a late answer can never
-    be taken for the next one's.
-    """
-
-    def __init__(self, stub: policy_pb2_grpc.PolicyServiceStub, timeout: float) -> None:
-        self._timeout = timeout
-        self._ids = itertools.count(1)
-        self._outgoing: queue.SimpleQueue[pb.InferRequest | None] = queue.SimpleQueue()
-        self._waiting: queue.SimpleQueue[pb.InferRequest] = queue.SimpleQueue()
-        self._open = True
-        self._answers: Any = stub.InferStream(iter(self._outgoing.get, None))
-
-    def infer(
-        self, observation: Mapping[str, np.ndarray], *, timeout: float | None = None, **options: Any
-    ) -> InferResult:
-        """Send one request and wait for its answer."""
-        self.send(observation, timeout=timeout, **options)
-        return self.receive()
-
-    def send(self, observation: Mapping[str, np.ndarray], *, timeout: float | None = None, **options: Any) -> None:
-        """Send a request; its answer is a later :meth:`receive`'s. ``timeout`` is this request's own."""
-        if not self._open:
-            raise FailedPrecondition("this stream was closed by an earlier error; open another one")
-        request = build_request(next(self._ids), observation, timeout=timeout or self._timeout, **options)
-        self._waiting.put(request)
-        self._outgoing.put(request)
-
-    def receive(self) -> InferResult:
-        """The answer to the oldest request not yet answered; its error is raised and the stream goes on."""
-        try:
-            request = self._waiting.get_nowait()
-        except queue.Empty:
-            raise FailedPrecondition("nothing was sent that is still unanswered") from None
-        try:
-            response = next(self._answers)
-        except StopIteration:
-            self.close()
-            raise Unavailable("the server ended the stream; open another one", retry_after=0.5) from None
-        except grpc.RpcError as error:
-            self.close()
-            raise from_rpc_error(error) from error
-        return parse_response(request, response)
-
-    def close(self) -> None:
-        """End the stream."""
-        if self._open:
-            self._open = False
-            self._outgoing.put(None)
-            with contextlib.suppress(Exception):
-                self._answers.cancel()
-
-    def __enter__(self) -> InferStream:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-def build_request(
-    request_id: int,
-    observation: Mapping[str, np.ndarray],
-    *,
-    deterministic: bool = True,
-    seeds: Sequence[int] = (),
-    version: int | None = None,
-    want_trace: bool = False,
-    want_value: bool = False,
-    session_id: str = "",
-    episode_id: str = "",
-    observation_id: int = 0,
-    timeout: float | None = None,
-) -> pb.InferRequest:
-    """A request for {name: [rows, …]}.
-
-    ``seeds``: one a row, makes the answer reproducible; ``version``: exactly this one; ``session_id``: latest wins.
-    """
-    return pb.InferRequest(
-        request_id=request_id,
-        session_id=session_id,
-        episode_id=episode_id,
-        observation_id=observation_id,
-        observation=encode_map(observation),
-        seeds=seeds,
-        mode=pb.SAMPLE_MODE_DETERMINISTIC if deterministic else pb.SAMPLE_MODE_STOCHASTIC,
-        version=version,
-        want_trace=want_trace,
-        want_value=want_value,
-        timeout=None if timeout is None else _duration(timeout),
-    )
-
-
-def parse_response(request: pb.InferRequest, response: pb.InferResponse) -> InferResult:
-    """The answer decoded; an answer to another request, or an error inside it, is raised."""
-    if response.request_id != request.request_id:
-        raise Internal(f"the answer to request {response.request_id} came for request {request.request_id}; dropped")
-    if response.HasField("error"):
-        retry = response.error.retry_after.ToNanoseconds() / 1e9 if response.error.HasField("retry_after") else None
-        raise from_code(response.error.code, response.error.message, retry)
-    return InferResult(
-        actions=decode(response.actions, "actions"),
-        version=response.version,
-        seeds=tuple(response.seeds),
-        log_prob=decode(response.log_prob, "log_prob") if response.HasField("log_prob") else None,
-        value=decode(response.value, "value") if response.HasField("value") else None,
-        trace=decode_map(response.trace, "trace"),
-        episode_id=response.episode_id,
-        observation_id=response.observation_id,
-        queued=response.timings.queued,
-        computed=response.timings.computed,
-        batch_rows=response.timings.batch_rows,
-    )
-
-
-def _duration(seconds: float) -> duration_pb2.Duration:
-    made = duration_pb2.Duration()
-    made.FromNanoseconds(round(seconds * 1e9))
-    return made
