@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from landbridge.contract import Contract
+from landbridge.contract import Contract, TensorSpec
 from landbridge.env.protocol import ChunkResult, Observation
 from landbridge.errors import Internal, LandbridgeError, Unimplemented, from_code
 from landbridge.tensors import dtype_number, numpy_dtype
@@ -21,38 +22,57 @@ HELLO, RESET, STEP, RENDER, SAVE, RESTORE = (b"H", b"R", b"S", b"P", b"V", b"L")
 OK, ERROR = b"K", b"E"
 
 _STEP = struct.Struct("<?I")
-_RESULT = struct.Struct("<IIIBI")
-_FLAGS = ("terminated", "truncated", "abandoned", "success_once", "success_at_end")
+_RESULT = struct.Struct("<IIIII")
 
 
 class Layout:
-    """Packs and unpacks observations, actions and results of one contract."""
+    """Packs and unpacks observations, actions and results of one contract.
+
+    float32 tensors lie first and end to end, behind the rewards in a result: one look finds what is not finite.
+    """
 
     def __init__(self, contract: Contract) -> None:
         for spec in (*contract.observation, contract.action):
             if any(extent < 0 for extent in spec.shape):
                 raise ValueError(f"{spec.name}: worker processes need fixed shapes, {list(spec.shape)} is not")
-        self._parts = [
-            (spec.name, numpy_dtype(dtype_number(spec.dtype)), spec.shape, int(np.prod(spec.shape, dtype=np.int64)))
-            for spec in contract.observation
-        ]
+        singles = [spec for spec in contract.observation if spec.dtype == "float32"]
+        others = [spec for spec in contract.observation if spec.dtype != "float32"]
+        self._parts = [_Part.of(spec) for spec in (*singles, *others)]
+        self._singles, self._others = self._parts[: len(singles)], self._parts[len(singles) :]
+        self._single_size = sum(part.size for part in self._singles)
         self._action_dtype = numpy_dtype(dtype_number(contract.action.dtype))
         self._action_shape = contract.action.shape
 
     def pack_observation(self, observation: Observation) -> bytes:
-        """Tensors in the contract's order."""
-        return b"".join(
-            np.ascontiguousarray(observation[name], dtype).reshape(shape).tobytes()
-            for name, dtype, shape, _ in self._parts
-        )
+        """The tensors' bytes, in this layout's order."""
+        return b"".join([part.pack(observation[part.name]) for part in self._parts])
 
-    def unpack_observation(self, data: bytes, offset: int) -> tuple[Observation, int]:
-        """The observation at ``offset``, and where it ends."""
+    def unpack_observation(self, data: bytes) -> tuple[Observation, bool]:
+        """Inverse of :meth:`pack_observation`, and whether every number is finite."""
+        singles = np.frombuffer(data, np.float32, self._single_size)
+        return self._unpack(data, singles, 0, 4 * self._single_size), bool(
+            np.isfinite(singles).all()
+        ) and self._others_finite(data)
+
+    def _unpack(self, data: bytes, singles: np.ndarray, start: int, offset: int) -> Observation:
+        """Views: float32 tensors from ``singles`` on at ``start``, the others from ``data`` on at ``offset``."""
         made = {}
-        for name, dtype, shape, size in self._parts:
-            made[name] = np.frombuffer(data, dtype, size, offset).reshape(shape)
-            offset += size * dtype.itemsize
-        return made, offset
+        for part in self._singles:
+            made[part.name] = singles[start : start + part.size].reshape(part.shape)
+            start += part.size
+        for part in self._others:
+            made[part.name] = np.frombuffer(data, part.dtype, part.size, offset).reshape(part.shape)
+            offset += part.size * part.dtype.itemsize
+        return made
+
+    def _others_finite(self, data: bytes) -> bool:
+        """Of the tensors at the end of ``data`` that are not float32."""
+        offset = len(data) - sum(part.size * part.dtype.itemsize for part in self._others)
+        for part in self._others:
+            if part.floating and not np.isfinite(np.frombuffer(data, part.dtype, part.size, offset)).all():
+                return False
+            offset += part.size * part.dtype.itemsize
+        return True
 
     def pack_step(self, actions: np.ndarray, every_step: bool) -> bytes:
         """The payload of a STEP request for ``actions`` [C, …A]."""
@@ -66,43 +86,74 @@ class Layout:
 
     def pack_result(self, result: ChunkResult) -> bytes:
         """The payload of an answer to STEP."""
-        flags = sum(1 << bit for bit, name in enumerate(_FLAGS) if getattr(result, name))
+        flags = (
+            result.terminated
+            | result.truncated << 1
+            | result.abandoned << 2
+            | result.success_once << 3
+            | result.success_at_end << 4
+        )
+        length = len(result.rewards)
         message = result.message.encode()
-        head = _RESULT.pack(len(result.rewards), result.executed, result.episode_step, flags, len(message))
-        success = result.success if len(result.success) else np.zeros(len(result.rewards), bool)
+        message += b" " * (-len(message) % 4)  # numbers behind it stay aligned
+        success = result.success if len(result.success) else np.zeros(length, bool)
         return b"".join(
-            (
-                head,
+            [
+                _RESULT.pack(length, result.executed, result.episode_step, flags, len(message)),
+                message,
                 np.asarray(result.rewards, np.float32).tobytes(),
+                *[part.pack(result.observation[part.name]) for part in self._parts],
                 np.asarray(result.evaluated, bool).tobytes(),
                 np.asarray(success, bool).tobytes(),
-                message,
-                self.pack_observation(result.observation),
-            )
+            ]
         )
 
-    def unpack_result(self, payload: bytes) -> ChunkResult:
-        """Inverse of :meth:`pack_result`."""
+    def unpack_result(self, payload: bytes) -> tuple[ChunkResult, bool]:
+        """Inverse of :meth:`pack_result`, and whether every number in it is finite."""
         length, executed, step, flags, message_length = _RESULT.unpack_from(payload)
-        offset = _RESULT.size
-        rewards = np.frombuffer(payload, np.float32, length, offset)
-        offset += 4 * length
-        evaluated = np.frombuffer(payload, bool, length, offset)
-        success = np.frombuffer(payload, bool, length, offset + length)
-        offset += 2 * length
-        message = payload[offset : offset + message_length].decode()
-        observation, _ = self.unpack_observation(payload, offset + message_length)
-        marks = {name: bool(flags & (1 << bit)) for bit, name in enumerate(_FLAGS)}
-        return ChunkResult(
-            observation=observation,
-            rewards=rewards,
-            evaluated=evaluated,
-            executed=executed,
-            success=success,
-            episode_step=step,
-            message=message,
-            **marks,
+        offset = _RESULT.size + message_length
+        message = payload[_RESULT.size : offset].decode().rstrip() if message_length else ""
+        singles = np.frombuffer(payload, np.float32, length + self._single_size, offset)
+        marks = np.frombuffer(payload, bool, 2 * length, len(payload) - 2 * length)
+        result = ChunkResult(
+            self._unpack(payload, singles, length, offset + singles.nbytes),
+            singles[:length],
+            marks[:length],
+            executed,
+            bool(flags & 1),
+            bool(flags & 2),
+            bool(flags & 4),
+            marks[length:],
+            bool(flags & 8),
+            bool(flags & 16),
+            step,
+            message,
         )
+        return result, bool(np.isfinite(singles).all()) and (
+            not self._others or self._others_finite(payload[: -2 * length])
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One tensor of an observation."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int
+    floating: bool
+
+    @staticmethod
+    def of(spec: TensorSpec) -> _Part:
+        dtype = numpy_dtype(dtype_number(spec.dtype))
+        floating = spec.dtype in ("float16", "bfloat16", "float32", "float64")
+        return _Part(spec.name, dtype, spec.shape, int(np.prod(spec.shape, dtype=np.int64)), floating)
+
+    def pack(self, value: np.ndarray) -> bytes:
+        if value.shape != self.shape:
+            raise Internal(f"observation {self.name!r}: the contract says {list(self.shape)}, {list(value.shape)} came")
+        return (value if value.dtype == self.dtype else value.astype(self.dtype)).tobytes()
 
 
 def pack_image(image: np.ndarray) -> bytes:

@@ -32,8 +32,10 @@ def pair() -> tuple[socket.socket, socket.socket]:
 class Link:
     """One end. For one thread at a time."""
 
-    def __init__(self, end: socket.socket) -> None:
-        end.setblocking(False)
+    def __init__(self, end: socket.socket, *, blocking: bool = False) -> None:
+        """``blocking``: an end that waits for ever (deadlines of None only) and is spared a system call a message."""
+        end.setblocking(blocking)
+        self._blocking = blocking
         self._end = end
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(end, select.POLLIN)
@@ -80,7 +82,8 @@ class Link:
 
     def _read(self, size: int, deadline: float | None) -> bytes:
         while True:
-            _wait(self._readable, deadline)
+            if not self._blocking:
+                _wait(self._readable, deadline)
             try:
                 data = self._end.recv(size)
             except BlockingIOError:

@@ -38,7 +38,7 @@ def main(descriptor: int, parent: int) -> None:
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool ends us in order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    link = Link(socket.socket(fileno=descriptor))
+    link = Link(socket.socket(fileno=descriptor), blocking=True)
     try:
         env = _greet(link)
         if env is not None:

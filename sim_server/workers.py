@@ -197,8 +197,8 @@ class WorkerPool:
             if not isinstance(error, Unavailable):  # hung, or out of step: nothing more can be asked of it
                 self._lose(seat, error)
             raise
-        observation, _ = self._layout.unpack_observation(payload, 0)
-        if not _finite(observation):
+        observation, finite = self._layout.unpack_observation(payload)
+        if not finite:
             broken = Internal(f"environment {seat.index}: the first observation is not finite; choose another seed")
             self._lose(seat, broken)
             raise broken
@@ -218,14 +218,16 @@ class WorkerPool:
             except (LandbridgeError, OSError) as error:
                 sent.append(error)
         length = actions.shape[1]
-        return [self._result(self._seats[i], number, length, deadline) for i, number in zip(env_ids, sent, strict=True)]
+        # The last one asked is likely the last to answer: wait for it first, and the others need no waking up.
+        pairs = reversed(list(zip(env_ids, sent, strict=True)))
+        return [self._result(self._seats[i], number, length, deadline) for i, number in pairs][::-1]
 
     def _result(self, seat: _Seat, number: int | Exception, length: int, deadline: float) -> ChunkResult:
         try:
             if isinstance(number, Exception):
                 raise number
-            result = self._layout.unpack_result(self._worker(seat).receive(number, deadline))
-            if not (_finite(result.observation) and np.isfinite(result.rewards).all()):
+            result, finite = self._layout.unpack_result(self._worker(seat).receive(number, deadline))
+            if not finite:
                 raise Unavailable(result.message or "the simulator produced a number that is not finite")
         except (LandbridgeError, WorkerError, OSError) as error:
             why = f"{error}; the worker is replaced"
@@ -245,7 +247,7 @@ class WorkerPool:
 
     def restore_state(self, env_id: int, state: bytes) -> Observation:
         """See the protocol."""
-        observation, _ = self._layout.unpack_observation(self._ask(env_id, frames.RESTORE, state), 0)
+        observation, _ = self._layout.unpack_observation(self._ask(env_id, frames.RESTORE, state))
         self._seats[env_id].begin(observation)
         return observation
 
@@ -309,7 +311,3 @@ class WorkerPool:
         deadline = time.monotonic() + CLOSE_GRACE
         for worker in workers:
             worker.kill(max(0.0, deadline - time.monotonic()))
-
-
-def _finite(observation: Observation) -> bool:
-    return all(value.dtype.kind != "f" or np.isfinite(value).all() for value in observation.values())
