@@ -15,8 +15,8 @@ from policy_server.backends.protocol import Backend
 from policy_server.batcher import Request, Result
 from policy_server.sessions import Stamp
 
-UNBOUNDED = 3600.0
-"""Seconds a request without any deadline may wait."""
+MAX_WAIT = 3600.0
+"""Seconds a request may wait, also one without a deadline (gRPC then gives a number no clock can take)."""
 
 
 class RequestDecoder:
@@ -40,7 +40,7 @@ class RequestDecoder:
 
         DEADLINE_EXCEEDED when none is left, INVALID_ARGUMENT with the field's path for everything else.
         """
-        limit = UNBOUNDED if remaining is None else remaining
+        limit = MAX_WAIT if remaining is None else min(MAX_WAIT, remaining)
         if message.HasField("timeout"):
             limit = min(limit, message.timeout.ToNanoseconds() / 1e9)
         if limit <= 0:

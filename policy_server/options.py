@@ -17,7 +17,7 @@ class PolicyServeConfig:
     port: int = option(50051, "port, 0 for any free one", minimum=0, maximum=65535)
     learner: str = option("", "HOST:PORT of a learner to ask for the newest weights at the start")
     learner_timeout: float = option(20.0, "seconds the learner has to hand them over", minimum=0.1)
-    keep: int = option(8, "newest versions kept for rollback, pinned ones on top", minimum=2)
+    keep: int = option(8, "newest versions kept for rollback; the current and pinned ones on top", minimum=1)
     pin: tuple[int, ...] = option((), "versions that are never dropped", minimum=0)
     pin_seconds: float = option(3600.0, "a version a request named is kept this long after its last use", minimum=0.0)
     max_pinned: int = option(8, "… for at most so many versions, the ones named last", minimum=0)

@@ -38,7 +38,7 @@ class Retention:
     """Which versions stay however many newer ones come."""
 
     keep: int = 8
-    """The newest so many, the current one among them."""
+    """The newest so many, at least 1; the current one stays also when it is older."""
     pin_seconds: float = 3600.0
     """A version that a request named stays this long after the last such request …"""
     max_pinned: int = 8
@@ -58,8 +58,6 @@ class WeightStore(Generic[M]):
         self, build: Callable[[State], M], first: Held[M], architecture_hash: str, retention: Retention
     ) -> None:
         """``build`` makes a module of a complete state; ``first`` is what is served until a push comes."""
-        if retention.keep < 2:
-            raise ValueError(f"keep is {retention.keep}: a staged version needs a place beside the current one, so 2")
         self._build = build
         self._hash = architecture_hash
         self._retention = retention
@@ -150,9 +148,7 @@ class WeightStore(Generic[M]):
         return {held.version for held in named[: rule.max_pinned]} | (self._held.keys() & set(rule.always))
 
     def _evict(self, newcomer: Held[M]) -> None:
-        pinned = self._pinned()
-        free = [v for v, h in sorted(self._held.items()) if v not in pinned and h not in (self._current, newcomer)]
-        # The current version and the newcomer are among the `keep`; pins come on top.
-        places = self._retention.keep - len({self._current.version, newcomer.version} - pinned)
-        for version in free[: max(0, len(free) - places)]:
+        newest = sorted(self._held)[-self._retention.keep :]
+        stay = {*newest, *self._pinned(), self._current.version, newcomer.version}
+        for version in self._held.keys() - stay:
             del self._held[version]
