@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from landbridge.env.client import EnvClient
 from landbridge.env.protocol import ChunkResult
 from landbridge.errors import Internal, InvalidArgument, Unavailable
 from sim_server import workers
@@ -220,17 +221,24 @@ def children(parent: int, named: str) -> list[int]:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_worker_outlives_its_server(sent: signal.Signals) -> None:
+def test_no_worker_outlives_its_server_not_even_one_that_hangs(sent: signal.Signals) -> None:
     command = [sys.executable, "-m", "sim_server.serve", "faulty:any", "--num-envs", "3", "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     try:
         assert server.stdout is not None
-        assert json.loads(server.stdout.readline())["ready"]
+        address = json.loads(server.stdout.readline())["address"]
         pids = children(server.pid, "worker_process")
         assert len(pids) == 3
-        server.send_signal(sent)
-        assert server.wait(5.0) == (-9 if sent == signal.SIGKILL else 0)
-        wait_until(lambda: all(gone(pid) for pid in pids), 5.0)
+        with EnvClient(address) as client:
+            session = client.open()
+            session.reset(seeds=[1, 2, 3])
+            stream = session.stream()
+            stream.send(chunk(3, {0: HANG}))
+            time.sleep(0.3)  # until it hangs; a worker that waits for requests would notice the end by itself
+            server.send_signal(sent)
+            assert server.wait(5.0) == (-9 if sent == signal.SIGKILL else 0)
+            wait_until(lambda: all(gone(pid) for pid in pids), 5.0)
+            stream.close()
     finally:
         server.kill()
         server.wait()
