@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
 from landbridge.env.protocol import SingleEnv
-from landbridge.errors import InvalidArgument
+from landbridge.errors import FailedPrecondition, InvalidArgument
 
 GROUP = "landbridge.simulators"
 
 _BUILT_IN = {"maniskill": "sim_server.adapters.maniskill:make", "gymnasium": "sim_server.adapters.gymnasium:make"}
-_PRELOAD = {"maniskill": ("sim_server.adapters.maniskill_preload",)}
-"""Modules worth importing once for all workers of a simulator."""
+_ENVIRONMENTS = ("maniskill",)
+"""Simulators that live in a Python environment of their own (``landbridge env install NAME``)."""
 
 
 def simulators() -> dict[str, str]:
@@ -40,14 +41,15 @@ def split_spec(spec: str) -> tuple[str, str]:
     return name, task
 
 
-def preload(spec: str) -> tuple[str, ...]:
-    """What the parent of the workers should import."""
-    return _PRELOAD.get(split_spec(spec)[0], ())
-
-
 def make_env(spec: str, options: dict[str, Any]) -> SingleEnv:
     """The environment ``SIMULATOR:TASK``."""
     name, task = split_spec(spec)
     module, _, attribute = simulators()[name].partition(":")
-    make: Callable[[str, dict[str, Any]], SingleEnv] = getattr(importlib.import_module(module), attribute)
-    return make(task, options)
+    try:
+        make: Callable[[str, dict[str, Any]], SingleEnv] = getattr(importlib.import_module(module), attribute)
+        return make(task, options)
+    except ModuleNotFoundError as error:
+        where = f"`landbridge env install {name}`, and use its Python" if name in _ENVIRONMENTS else "install it"
+        raise FailedPrecondition(
+            f"simulator {name!r} needs the module {error.name!r}, which {sys.executable} lacks: {where}"
+        ) from error

@@ -1,7 +1,7 @@
 """The lean step: ManiSkill's ``pd_ee_delta_pos`` control of the Panda, without its tensors.
 
-``env.step`` spends 0.25 ms of its 2 ms on physics; most of the rest is torch on one-element tensors. Here the same
-float32 arithmetic is done on a few numpy scalars, in the same order, so that simulator states are bit-identical
+``env.step`` spends a tenth of its time on physics; most of the rest is torch on one-element tensors. Here the same
+float32 arithmetic is done on arrays of three, in the same order, so that simulator states are bit-identical
 (``tests/unit/test_maniskill_lean.py``), while reward, success and observation are computed only where somebody
 reads them.
 
@@ -11,33 +11,44 @@ Source of the arithmetic: ``mani_skill.agents.controllers.pd_ee_pose.PDEEPosCont
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 ARM_LIMIT = np.float32(0.1)
-"""Largest displacement a step of pd_ee_delta_pos can command, in metres a axis (normalised action 1)."""
+"""Largest displacement a step of pd_ee_delta_pos can command, in metres an axis (normalised action 1)."""
 FINGER_LOW, FINGER_HIGH = np.float32(-0.01), np.float32(0.04)
 """Finger joint targets at normalised gripper action -1 and 1, in metres."""
 ARM_JOINTS = 7
+REST = np.array([0, np.pi / 8, 0, -np.pi * 5 / 8, 0, np.pi * 3 / 4, np.pi / 4, 0.04, 0.04])
+"""Joint positions around which an episode starts (``TableSceneBuilder.initialize``), radians and metres."""
 
-_ARM_MIDDLE = np.float32(0.5) * (ARM_LIMIT + -ARM_LIMIT)
-_ARM_HALF = np.float32(0.5) * (ARM_LIMIT - -ARM_LIMIT)
-_FINGER_MIDDLE = np.float32(0.5) * (FINGER_HIGH + FINGER_LOW)
-_FINGER_HALF = np.float32(0.5) * (FINGER_HIGH - FINGER_LOW)
-_ONE = np.float32(1)
+_HALF, _ONE = np.float32(0.5), np.float32(1)
+_MIDDLE = _HALF * (np.array([ARM_LIMIT] * 3 + [FINGER_HIGH]) + np.array([-ARM_LIMIT] * 3 + [FINGER_LOW]))
+_SPAN = _HALF * (np.array([ARM_LIMIT] * 3 + [FINGER_HIGH]) - np.array([-ARM_LIMIT] * 3 + [FINGER_LOW]))
+_IK_EPSILON, _IK_ITERATIONS = 1e-4, 100
+"""SAPIEN's default tolerance; the iterations ManiSkill allows."""
 
 
-def normalise_action(action: np.ndarray) -> np.ndarray:
-    """Physical [dx, dy, dz (m), opening width (m)] to ManiSkill's [-1, 1]^4, float32, clipped.
+class Reading(NamedTuple):
+    """What is read from the simulator after a chunk, world frame: arrays float32 and the cube's ``sapien.Pose``."""
 
-    A width is shared by two fingers. 0 is closed: the fingers press with the drive's full stiffness over the
-    object's half-width.
+    qpos: np.ndarray
+    qvel: np.ndarray
+    tcp: np.ndarray
+    cube: Any
+
+
+def targets(physical: np.ndarray) -> np.ndarray:
+    """Actions [C, 4] (metres and opening width) to [C, 4] float32: displacement and finger joint target, metres.
+
+    They pass through ManiSkill's [-1, 1] on the way, as an action given to ``env.step`` would: same clipping, same
+    rounding. A width is shared by two fingers; 0 is closed.
     """
-    out = np.empty(4, np.float32)
-    out[:3] = action[:3] / ARM_LIMIT
-    out[3] = (np.float32(0.5) * action[3] - _FINGER_MIDDLE) / _FINGER_HALF
-    return np.clip(out, -_ONE, _ONE)
+    normalised = np.empty(physical.shape, np.float32)
+    np.divide(physical[:, :3], ARM_LIMIT, out=normalised[:, :3])
+    normalised[:, 3] = (_HALF * physical[:, 3] - _MIDDLE[3]) / _SPAN[3]
+    return _MIDDLE + _SPAN * np.minimum(np.maximum(normalised, -_ONE), _ONE)
 
 
 class LeanPanda:
@@ -48,22 +59,25 @@ class LeanPanda:
         import sapien
 
         self._pose = sapien.Pose
-        arm = env.agent.controller.controllers["arm"]
+        kinematics = env.agent.controller.controllers["arm"].kinematics
         robot = env.agent.robot
-        kinematics = arm.kinematics
         self.articulation = robot._objs[0]
         self.tcp = kinematics.end_link._objs[0]
-        self._joints = [joint._objs[0] for joint in robot.active_joints]
+        joints = [joint._objs[0] for joint in robot.active_joints]
+        names = [joint.name for joint in joints]
+        if len(names) != 9 or not all(f"panda_joint{i + 1}" in name for i, name in enumerate(names[:ARM_JOINTS])):
+            raise ValueError(f"unexpected joint order {names}")
+        self._set_targets = [joint.set_drive_target for joint in joints]
+        self._solver = kinematics.pmodel  # owns what the bound method below computes in
         self._inverse_kinematics = kinematics.pmodel.compute_inverse_kinematics
         self._end_link_index = kinematics.end_link_idx
-        self._ik_mask = kinematics.qmask.numpy().copy()
+        self._ik_mask = kinematics.qmask.numpy().astype(np.int32)
         self._physics_step = env.scene.px.step
-        self._substeps = int(env._sim_steps_per_control)
+        self._substeps = range(int(env._sim_steps_per_control))
         self._root = robot.root._objs[0]
+        self._base = sapien.Pose([-0.615, 0, 0])
+        self._still = np.zeros(9, np.float32)
         self.read_base()
-        self._names = [joint.name for joint in self._joints]
-        if not all(f"panda_joint{i + 1}" in name for i, name in enumerate(self._names[:ARM_JOINTS])):
-            raise ValueError(f"unexpected joint order {self._names}")
 
     def read_base(self) -> None:
         """Take the base's pose from the simulator; call after every reset.
@@ -74,39 +88,55 @@ class LeanPanda:
         root = self._root.entity_pose
         if np.any(root.q[1:]):
             raise ValueError(f"the lean step assumes an unrotated robot base; this one has q = {root.q}")
-        self._w = np.float32(root.q[0])
-        self._to_base = (self._w * -np.asarray(root.p, np.float32)) * self._w
+        w = np.float32(root.q[0])
+        self._w3, self._w4 = np.full(3, w), np.full(4, w)  # arrays: numpy multiplies them faster than by a scalar
+        self._to_base = (w * -np.asarray(root.p, np.float32)) * w
+
+    def place(self, qpos: np.ndarray) -> None:
+        """Start of an episode: joints at ``qpos`` [9], everything still. The order of calls is ManiSkill's."""
+        articulation = self.articulation
+        articulation.set_root_linear_velocity(self._still[:3])
+        articulation.set_root_angular_velocity(self._still[:3])
+        articulation.set_qpos(qpos)
+        articulation.set_qvel(self._still)
+        articulation.set_qf(self._still)
+        articulation.set_pose(self._base)
 
     def in_base(self, position: np.ndarray) -> np.ndarray:
         """A world position [..., 3] in the robot's base frame, float32."""
-        return self._to_base + (self._w * position) * self._w
+        moved = position * self._w3
+        moved *= self._w3
+        moved += self._to_base
+        return moved
 
-    def control_step(self, normalised: np.ndarray) -> None:
-        """One control period (50 ms): inverse kinematics, drive targets, physics. ``normalised`` is float32 [4]."""
-        delta = _ARM_MIDDLE + _ARM_HALF * normalised[:3]
-        finger = float(_FINGER_MIDDLE + _FINGER_HALF * normalised[3])
+    def control_step(self, delta: np.ndarray, finger: float) -> None:
+        """One control period (50 ms): inverse kinematics, drive targets, physics.
+
+        ``delta`` float32 [3] is added to the measured tool position, base frame; ``finger`` is the target of both
+        finger joints. Where the inverse kinematics find nothing, the arm holds where it is, as in ManiSkill.
+        """
         measured = self.tcp.entity_pose
-        rotation = self._w * measured.q
+        position = self.in_base(measured.p)
+        position += delta
+        rotation = measured.q * self._w4
         if rotation[0] < 0:  # ManiSkill's quaternion products are standardised to a non-negative real part
             rotation = -rotation
-        target = self._pose(delta + self.in_base(measured.p), rotation)
         current = self.articulation.qpos
         solution, success, _ = self._inverse_kinematics(
-            self._end_link_index, target, initial_qpos=current, active_qmask=self._ik_mask, max_iterations=100
+            self._end_link_index,
+            self._pose(position, rotation),
+            current,
+            self._ik_mask,
+            _IK_EPSILON,
+            _IK_ITERATIONS,
         )
-        arm = np.asarray(solution[:ARM_JOINTS], np.float32) if success else current[:ARM_JOINTS]
-        joints = self._joints
-        for joint, value in zip(joints, arm.tolist(), strict=False):
-            joint.set_drive_target(value)
-        joints[7].set_drive_target(finger)
-        joints[8].set_drive_target(finger)
+        goals = (solution if success else current).tolist()
+        goals[ARM_JOINTS:] = finger, finger
+        for set_target, goal in zip(self._set_targets, goals, strict=True):
+            set_target(goal)
         step = self._physics_step
-        for _ in range(self._substeps):
+        for _ in self._substeps:
             step()
-
-    def tcp_in_base(self) -> np.ndarray:
-        """Tool position [3] float32, metres, robot base frame."""
-        return self.in_base(self.tcp.entity_pose.p)
 
     def link_positions(self) -> np.ndarray:
         """Origins of the arm's links and the tool [n, 3] float32 in the base frame, base first."""

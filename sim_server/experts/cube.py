@@ -12,7 +12,7 @@ GRASP_WIDTH = 0.05
 
 def _toward(target: np.ndarray, position: np.ndarray, gain: float, limit: float) -> np.ndarray:
     """A displacement towards ``target``, its length bounded by ``limit``."""
-    step = gain * (target - position)
+    step: np.ndarray = gain * (target - position)
     length = float(np.linalg.norm(step))
     return step if length <= limit else step * (limit / length)
 

@@ -1,0 +1,88 @@
+"""Options of the ManiSkill adapter, and what they randomise in an episode.
+
+Everything random is drawn from the episode's seed when it starts, one row a control step where it changes from
+reading to reading: an episode does not depend on how its steps are cut into chunks, and a replay meets the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from landbridge.config import option
+from sim_server.adapters.maniskill_contract import MAX_WIDTH
+from sim_server.adapters.maniskill_panda import ARM_JOINTS
+
+
+@dataclass(frozen=True)
+class ManiSkillOptions:
+    """Options of the adapter. Ranges are (low, high), drawn uniformly once an episode; the defaults change nothing."""
+
+    max_episode_steps: int = option(50, "time limit in control steps", minimum=1)
+    reward: str = option(
+        "normalized_dense",
+        "ManiSkill's dense reward in [0, 1], or 1 on success",
+        choices=("normalized_dense", "sparse"),
+    )
+    terminate_on_success: bool = option(True, "success ends the episode")
+    action_limit: float = option(0.1, "largest displacement a step, metres an axis", minimum=0.001, maximum=0.1)
+    position_noise: float = option(0.0, "std of the cube position's constant error in an episode, metres", minimum=0.0)
+    position_jitter: float = option(0.0, "std of the noise on every reading of it, metres", minimum=0.0)
+    velocity_noise: float = option(0.0, "std of the noise on every reading of the joint velocities, rad/s", minimum=0.0)
+    action_gain: tuple[float, float] = option((1.0, 1.0), "displacement commanded over asked for", minimum=0.0)
+    action_delay_steps: tuple[int, int] = option((0, 0), "control steps until a command takes effect", minimum=0)
+    cube_friction: tuple[float, float] | None = option(
+        None, "friction coefficient of the cube; none: ManiSkill's", minimum=0.0
+    )
+    cube_mass_scale: tuple[float, float] | None = option(
+        None, "mass of the cube over ManiSkill's; none: unchanged", minimum=0.01
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("action_gain", "action_delay_steps", "cube_friction", "cube_mass_scale"):
+            bounds = getattr(self, name)
+            if bounds is not None and bounds[0] > bounds[1]:
+                raise ValueError(f"{name}: a range is (low, high), {bounds} is not")
+
+
+class Randomisation:
+    """What an episode's seed decided."""
+
+    def __init__(self, options: ManiSkillOptions, seed: int) -> None:
+        rng = np.random.Generator(np.random.Philox(key=seed))
+        offset = rng.normal(0.0, 1.0, 3) * options.position_noise
+        self.gain = np.float32(rng.uniform(*options.action_gain))
+        self.delay = int(rng.integers(options.action_delay_steps[0], options.action_delay_steps[1] + 1))
+        friction, mass = rng.uniform(0.0, 1.0, 2)
+        self.friction = _within(options.cube_friction, friction)
+        self.mass_scale = _within(options.cube_mass_scale, mass)
+        readings = options.max_episode_steps + 1
+        self.cube = self.velocity = None
+        if options.position_noise or options.position_jitter:
+            self.cube = (offset + rng.normal(0.0, 1.0, (readings, 3)) * options.position_jitter).astype(np.float32)
+            """Error of the cube's position at each step [T + 1, 3], metres."""
+        if options.velocity_noise:
+            noise = rng.normal(0.0, 1.0, (readings, ARM_JOINTS)) * options.velocity_noise
+            self.velocity = noise.astype(np.float32)
+            """Error of the joint velocities at each step [T + 1, 7], rad/s."""
+
+    def commands(self, actions: np.ndarray, waiting: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Actions asked for [C, 4] to those that take effect [C, 4] and the ones still waiting afterwards.
+
+        Until the first delayed command arrives the arm holds and the gripper stays open.
+        """
+        if self.delay:
+            queue = [*waiting, *actions]
+            actions, waiting = np.stack(queue[: len(actions)]), queue[len(actions) :]
+        if self.gain != 1:
+            actions = actions * np.array([self.gain, self.gain, self.gain, 1], np.float32)
+        return actions, waiting
+
+    def waiting(self) -> list[np.ndarray]:
+        """The commands on their way when the episode starts."""
+        return [np.array([0, 0, 0, MAX_WIDTH], np.float32)] * self.delay
+
+
+def _within(bounds: tuple[float, float] | None, share: float) -> float | None:
+    return None if bounds is None else float(bounds[0] + (bounds[1] - bounds[0]) * share)
