@@ -67,19 +67,20 @@ def _collect(
     limit = config.max_tries or 4 * config.episodes
     done: dict[int, _Episode] = {}
     tried = 0
-    while sum(e.success for e in done.values()) < config.episodes:
-        lacking = config.episodes - sum(e.success for e in done.values())
+    succeeded = 0
+    while succeeded < config.episodes:
         count = min(session.num_envs, limit - tried)
         if count <= 0:
             raise FailedPrecondition(
-                f"{tried} episodes tried, {config.episodes - lacking} of {config.episodes} wanted succeeded; "
+                f"{tried} episodes tried, {succeeded} of {config.episodes} wanted succeeded; "
                 "allow more with --max-tries, or look at the expert"
             )
         seeds = [config.first_seed + tried + i for i in range(count)]
         for episode in _run_side_by_side(session, contract.task, seeds):
             done[episode.seed] = episode
         tried += count
-        progress(f"{sum(e.success for e in done.values())}/{config.episodes} succeeded, {tried} tried")
+        succeeded = sum(e.success for e in done.values())
+        progress(f"{min(succeeded, config.episodes)}/{config.episodes} succeeded, {tried} tried")
     return [done[seed] for seed in sorted(done) if done[seed].success][: config.episodes]
 
 
