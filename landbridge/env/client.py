@@ -173,8 +173,12 @@ class EnvSession:
 
     def _keep(self, period: float) -> None:
         while not self._closed.wait(period):
-            with contextlib.suppress(LandbridgeError):  # the next call the user makes will say it
+            try:
                 rpc.call(self._stub.Renew, pb.RenewRequest(session_id=self.id), 5.0)
+            except LandbridgeError:
+                pass  # the next call the user makes will say it
+            except ValueError:  # grpc's word for a channel that was closed: nothing is left to keep
+                return
 
     def reset(
         self,
@@ -262,7 +266,7 @@ class EnvSession:
             self._closed.set()
             if self._stream is not None:
                 self._stream.close()
-            with contextlib.suppress(LandbridgeError):
+            with contextlib.suppress(LandbridgeError, ValueError):  # ValueError: the channel is closed already
                 rpc.call(self._stub.Close, pb.CloseRequest(session_id=self.id), 5.0)
 
     def __enter__(self) -> EnvSession:

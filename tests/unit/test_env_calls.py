@@ -12,7 +12,7 @@ import pytest
 from env_parts import LocalBackend, served
 
 from landbridge import rpc
-from landbridge.env.client import EnvClient
+from landbridge.env.client import EnvClient, EnvSession
 from landbridge.env.protocol import ChunkResult
 from landbridge.env.service import EnvServicer
 from landbridge.errors import (
@@ -355,3 +355,14 @@ def test_a_client_learns_that_its_server_has_gone() -> None:
         with pytest.raises(Unavailable):
             sessions[0].reset(seeds=[1])
         sessions[0].close()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_session_outliving_its_connection_ends_quietly(backend: LocalBackend) -> None:
+    with served(EnvServicer(backend)) as client:
+        other = EnvClient(client.address)
+        session = EnvSession(other, client.open(1).id, 1, lease=0.3)
+        other.close()
+        session._keeper.join(5.0)
+        assert not session._keeper.is_alive(), "there is no lease left to keep"
+        session.close()
