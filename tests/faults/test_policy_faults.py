@@ -32,8 +32,9 @@ from policy_parts import (
 from landbridge import rpc
 from landbridge.errors import LandbridgeError, NotFound, ResourceExhausted, Unavailable
 from landbridge.policy.client import PolicyClient
+from landbridge.policy.messages import build_request
 from landbridge.process import Child, ProcessGroup
-from landbridge.v1 import learner_pb2, learner_pb2_grpc
+from landbridge.v1 import learner_pb2, learner_pb2_grpc, policy_pb2_grpc
 from landbridge.weights import iter_buckets, make_manifest
 
 START = 60.0
@@ -54,6 +55,7 @@ def test_a_client_that_dies_in_mid_stream_frees_its_place_and_is_computed_for_no
         code = f"""
             import time
             from landbridge.policy.client import PolicyClient
+from landbridge.policy.messages import build_request
             from policy_parts import observation
             stream = PolicyClient({server.address!r}).stream()
             for _ in range(10):
@@ -75,16 +77,21 @@ def test_a_client_that_dies_in_mid_stream_frees_its_place_and_is_computed_for_no
 
 
 def test_a_call_that_is_cancelled_is_not_computed(tmp_path: Path) -> None:
-    with serving(tmp_path) as (server, backend), PolicyClient(server.address, TIMEOUT) as client:
+    with contextlib.ExitStack() as stack:
+        server, backend = stack.enter_context(serving(tmp_path))
+        client = stack.enter_context(PolicyClient(server.address, TIMEOUT))
+        stub = policy_pb2_grpc.PolicyServiceStub(stack.enter_context(rpc.channel(server.address)))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
         backend.close_gate()
-        with ThreadPoolExecutor(2) as pool:
-            running = pool.submit(client.infer, observation(1))
-            backend.wait_entered()
-            backend.batches.clear()
-            given_up = pool.submit(client.infer, observation(7), timeout=0.2)
-            assert isinstance(given_up.exception(TIMEOUT), LandbridgeError)
-            backend.gate.set()
-            running.result(TIMEOUT)
+        running = pool.submit(client.infer, observation(1))
+        backend.wait_entered()
+        backend.batches.clear()
+        call = stub.Infer.future(build_request(1, observation(7)), timeout=TIMEOUT)
+        (queued,) = eventually(lambda: list(server.batcher._queue))
+        call.cancel()
+        eventually(lambda: queued.settled)
+        backend.gate.set()
+        running.result(TIMEOUT)
         client.infer(observation(2))
         assert backend.batches == [2]
 

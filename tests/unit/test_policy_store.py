@@ -129,6 +129,13 @@ def test_changes_are_put_on_their_base() -> None:
     assert made.state["w"].tolist() == [2] * 4 and made.state["fixed"].tolist() == [1, 1]
 
 
+def test_the_base_is_the_version_named_whatever_is_current() -> None:
+    store = make_store()
+    push(store, 1, state(1) | {"fixed": np.full(2, 7, np.float32)})
+    made = push(store, 2, {"w": state(2)["w"]}, base_version=0)
+    assert made.state["fixed"].tolist() == [1, 1]
+
+
 def test_the_same_version_with_the_same_contents_is_accepted_again() -> None:
     store = make_store()
     push(store, 1)
