@@ -1,37 +1,41 @@
-"""Any gymnasium environment with vector observations and a box or discrete action."""
+"""Any gymnasium environment whose observation is a box or a discrete state and whose action is a box or a choice."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from landbridge.config import from_mapping
+from landbridge.config import from_mapping, option
 from landbridge.contract import Contract, TensorSpec
 from landbridge.env.protocol import ChunkResult, Observation, ResetResult
-from landbridge.errors import InvalidArgument
+from landbridge.errors import FailedPrecondition, InvalidArgument
+from sim_server.adapters.checks import require_finite, split_replay
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class GymnasiumOptions:
     """Options of the adapter."""
 
-    max_episode_steps: int = 0
-    """0: the id's own limit."""
-    success_return: float = 0.0
-    """An episode whose return reaches this counts as a success; 0: the environment's ``info["is_success"]``."""
+    max_episode_steps: int = option(0, "time limit in steps; 0: the id's own", minimum=0)
+    success_return: float | None = option(
+        None, 'an episode whose return reaches this is a success; none: the environment\'s info["is_success"]'
+    )
 
 
 def make(env_id: str, options: dict[str, Any]) -> GymnasiumEnv:
     """An environment for ``env_id``; unknown options are errors."""
-    return GymnasiumEnv(env_id, from_mapping(GymnasiumOptions, options))
+    return GymnasiumEnv(env_id, from_mapping(GymnasiumOptions, options, "options"))
 
 
 class GymnasiumEnv:
-    """A discrete action is one number: the index, rounded and clipped. See ``SingleEnv`` for the rest."""
+    """A discrete action is one number: the index of a choice, rounded and clipped. Reset options go to gymnasium."""
+
+    can_render = False
+    can_save_state = True
 
     def __init__(self, env_id: str, options: GymnasiumOptions) -> None:
         limit: dict[str, Any] = {"max_episode_steps": options.max_episode_steps} if options.max_episode_steps else {}
@@ -40,96 +44,131 @@ class GymnasiumEnv:
         except gymnasium.error.Error as error:
             raise InvalidArgument(f"gymnasium cannot make {env_id!r}: {error}", field="task") from error
         self.options = options
-        spec = self._env.spec
-        self.max_episode_steps = int((spec.max_episode_steps if spec else 0) or 0)
-        self._discrete = isinstance(self._env.action_space, gymnasium.spaces.Discrete)
+        self.max_episode_steps = int((self._env.spec and self._env.spec.max_episode_steps) or 0)
         self.contract = Contract(
-            observation=(_spec("state", self._env.observation_space),),
-            action=self._action_spec(),
+            observation=(_observation_spec(self._env.observation_space),),
+            action=_action_spec(self._env.action_space),
             control_rate_hz=0.0,
             task=env_id,
         )
         self._low, self._high = self.contract.action.bounds()
-        self._seed = 0
-        self._log: list[np.ndarray] = []
-
-    def _action_spec(self) -> TensorSpec:
-        space = self._env.action_space
-        if self._discrete:
-            return TensorSpec("action", (1,), low=(0.0,), high=(float(space.n - 1),), description="index of a choice")
-        return _spec("action", space)
+        self._ended = "it has not been reset"
 
     def reset(self, seed: int, options: dict[str, Any]) -> ResetResult:
-        """``options`` go to gymnasium's ``reset``."""
-        self._seed, self._log = seed, []
-        self._steps, self._return, self._succeeded = 0, 0.0, False
-        observation, _ = self._env.reset(seed=seed % 2**31, options=options or None)
-        return ResetResult(self._observe(observation))
+        """Start the episode of ``seed``."""
+        self._seed, self._reset_options = seed, options
+        self._log: list[np.ndarray] = []
+        self._steps, self._return, self._succeeded, self._ended = 0, 0.0, False, ""
+        observation, _ = self._env.reset(seed=seed, options=options or None)
+        self._last = self._observe(observation)
+        return ResetResult(self._last)
 
     def step_chunk(self, actions: np.ndarray, evaluate_every_step: bool) -> ChunkResult:
-        """Every step is evaluated: gymnasium computes the reward anyway."""
+        """Every step is evaluated, whatever is asked: gymnasium computes the reward anyway."""
+        if self._ended:
+            raise FailedPrecondition(f"this environment cannot step: {self._ended}; call reset first")
+        actions = np.asarray(actions, np.float32)
+        require_finite(actions)
         length = len(actions)
         rewards, evaluated, success = np.zeros(length, np.float32), np.zeros(length, bool), np.zeros(length, bool)
-        executed, terminated, truncated = 0, False, False
-        observation: Any = None
-        while executed < length and not (terminated or truncated):
-            self._log.append(np.array(actions[executed]))
-            observation, reward, terminated, truncated, info = self._env.step(self._action(actions[executed]))
+        executed, terminated, truncated, finite = 0, False, False, True
+        while executed < length and finite and not (terminated or truncated):
+            raw, reward, terminated, truncated, info = self._env.step(self._to_gymnasium(actions[executed]))
+            self._last = self._observe(raw)
+            finite = bool(np.isfinite(reward) and np.isfinite(self._last["state"]).all())
             rewards[executed], evaluated[executed] = reward, True
-            self._return += float(reward)
-            goal = self.options.success_return
-            success[executed] = self._return >= goal if goal else bool(info.get("is_success", False))
+            success[executed] = self._is_success(float(reward), info)
             executed += 1
+        self._log.append(actions[:executed].copy())
         self._steps += executed
         self._succeeded |= bool(success.any())
+        message = "" if finite else "an observation or reward is not finite"
+        if terminated or truncated or not finite:
+            self._ended = message or "its episode has ended"
         return ChunkResult(
-            observation=self._observe(observation),
+            observation=self._last,
             rewards=rewards,
             evaluated=evaluated,
             executed=executed,
-            terminated=bool(terminated),
-            truncated=bool(truncated and not terminated),
+            terminated=bool(terminated) and finite,
+            truncated=bool(truncated and not terminated) and finite,
+            abandoned=not finite,
             success=success,
             success_once=self._succeeded,
             success_at_end=bool(success[executed - 1]),
             episode_step=self._steps,
+            message=message,
         )
 
-    def _action(self, action: np.ndarray) -> Any:
+    def _is_success(self, reward: float, info: dict[str, Any]) -> bool:
+        self._return += reward
+        goal = self.options.success_return
+        return bool(info.get("is_success", False)) if goal is None else self._return >= goal
+
+    def _to_gymnasium(self, action: np.ndarray) -> Any:
+        space = self._env.action_space
         clipped = np.clip(action, self._low, self._high)
-        return round(float(clipped[0])) if self._discrete else clipped.astype(self._env.action_space.dtype)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return int(space.start) + round(float(clipped[0]))
+        return clipped.astype(space.dtype)
 
     def _observe(self, observation: Any) -> Observation:
-        return {"state": np.asarray(observation, np.float32).reshape(self.contract.observation[0].shape)}
+        space, spec = self._env.observation_space, self.contract.observation[0]
+        if isinstance(space, gymnasium.spaces.Discrete):
+            one_hot = np.zeros(spec.shape, np.float32)
+            one_hot[int(observation) - int(space.start)] = 1
+            return {"state": one_hot}
+        return {"state": np.array(observation, spec.dtype)}
 
     def render(self) -> np.ndarray:
         """Not offered: gymnasium's render modes are chosen when an environment is made."""
-        raise NotImplementedError("this adapter serves states only")
+        raise NotImplementedError("the gymnasium adapter renders nothing")
 
     def save_state(self) -> bytes:
-        """Seed and actions so far."""
-        actions = [action.tolist() for action in self._log]
-        return json.dumps(
-            {"adapter": "gymnasium", "task": self.contract.task, "seed": self._seed, "actions": actions}
-        ).encode()
+        """Seed, reset options and actions so far."""
+        header = {**self._identity(), "seed": self._seed, "reset": self._reset_options}
+        return json.dumps(header).encode() + b"\n" + b"".join(chunk.tobytes() for chunk in self._log)
 
     def restore_state(self, state: bytes) -> Observation:
-        """Replay up to the saved moment."""
-        saved = json.loads(state)
-        if (saved.get("adapter"), saved.get("task")) != ("gymnasium", self.contract.task):
-            raise InvalidArgument(f"a state of gymnasium:{self.contract.task} is expected", field="state")
-        observation = self.reset(saved["seed"], {}).observation
-        actions = np.asarray(saved["actions"], np.float32)
-        return self.step_chunk(actions, True).observation if len(actions) else observation
+        """Replay up to the saved moment; as exact as the environment is deterministic."""
+        size = int(np.prod(self.contract.action.shape, dtype=np.int64))
+        saved, actions = split_replay(state, self._identity(), size)
+        self.reset(int(saved["seed"]), saved["reset"])
+        if len(actions):
+            self.step_chunk(actions.reshape(-1, *self.contract.action.shape), True)
+        return self._last
+
+    def _identity(self) -> dict[str, Any]:
+        """A state continues only under the same task and options."""
+        return {"adapter": "gymnasium", "task": self.contract.task, "options": dataclasses.asdict(self.options)}
 
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
 
 
-def _spec(name: str, space: Any) -> TensorSpec:
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        raise InvalidArgument(f"{name} space {space} is not a vector; this adapter serves vectors only", field="task")
-    finite = np.isfinite(space.low).all() and np.isfinite(space.high).all()
-    low, high = (space.low.tolist(), space.high.tolist()) if finite else ((), ())
-    return TensorSpec(name, tuple(space.shape), low=tuple(low), high=tuple(high))
+def _observation_spec(space: Any) -> TensorSpec:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return TensorSpec("state", (int(space.n),), low=(0.0,), high=(1.0,), description="one-hot index of the state")
+    if isinstance(space, gymnasium.spaces.Box):
+        dtype = "uint8" if space.dtype == np.uint8 else "float32"
+        return TensorSpec("state", tuple(space.shape), dtype, *_bounds(space))
+    raise InvalidArgument(f"observation space {space}: this adapter serves Box and Discrete", field="task")
+
+
+def _action_spec(space: Any) -> TensorSpec:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return TensorSpec("action", (1,), low=(0.0,), high=(float(space.n - 1),), description="index of a choice")
+    if isinstance(space, gymnasium.spaces.Box):
+        return TensorSpec("action", tuple(space.shape), "float32", *_bounds(space))
+    raise InvalidArgument(f"action space {space}: this adapter serves Box and Discrete", field="task")
+
+
+def _bounds(space: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """``low`` and ``high`` of a Box, none where any is infinite: a contract knows bounded or not."""
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        return (), ()
+    low, high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
+    if (low == low[0]).all() and (high == high[0]).all():
+        return (float(low[0]),), (float(high[0]),)
+    return tuple(low.tolist()), tuple(high.tolist())
