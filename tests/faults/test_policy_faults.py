@@ -55,7 +55,6 @@ def test_a_client_that_dies_in_mid_stream_frees_its_place_and_is_computed_for_no
         code = f"""
             import time
             from landbridge.policy.client import PolicyClient
-from landbridge.policy.messages import build_request
             from policy_parts import observation
             stream = PolicyClient({server.address!r}).stream()
             for _ in range(10):
