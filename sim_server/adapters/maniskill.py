@@ -22,6 +22,7 @@ from sim_server.adapters.maniskill_contract import PRIVILEGED_SIZE, STATE_SIZE, 
 from sim_server.adapters.maniskill_headless import disable_rendering
 from sim_server.adapters.maniskill_options import ManiSkillOptions, Randomisation
 from sim_server.adapters.maniskill_panda import ARM_JOINTS, REST, LeanPanda, Reading, targets
+from sim_server.adapters.maniskill_scene import PhysicsScene
 from sim_server.adapters.maniskill_tasks import TASKS
 
 _SEEDS = 2**31
@@ -58,9 +59,11 @@ class ManiSkillEnv:
         env.reset(seed=0)  # builds the scene
         self._env = env
         self._pose, self._generator = sapien.Pose, torch.Generator()
+        self._start_noise = np.random.RandomState()  # seeded anew it costs a tenth of a new one
         self.options = options
         self.max_episode_steps = options.max_episode_steps
-        self._panda = LeanPanda(env)
+        self._physics = PhysicsScene(env)
+        self._panda = LeanPanda(env, self._physics)
         self._task = TASKS[task](env)
         self._table, self._table_pose = env.table_scene.table._objs[0], env.table_scene.table._objs[0].pose
         self._cube = self._task.cube.find_component_by_type(sapien.physx.PhysxRigidDynamicComponent)
@@ -70,8 +73,8 @@ class ManiSkillEnv:
         self._ended = "it has not been reset"
 
     def reset(self, seed: int, options: dict[str, Any]) -> ResetResult:
-        """Start the episode of ``seed``: bit for bit where ManiSkill's ``reset(seed)`` starts it, in a tenth of the
-        time. There are no reset options; any is an error.
+        """Start the episode of ``seed``: bit for bit where ManiSkill's ``reset(seed)`` starts it in a fresh
+        process. There are no reset options; any is an error.
         """
         if options:
             raise InvalidArgument(f"reset options {sorted(options)}: this adapter has none", field="options")
@@ -89,10 +92,12 @@ class ManiSkillEnv:
 
     def _place(self, seed: int) -> None:
         """The episode's start, in the order of ``BaseEnv.reset`` and ``TableSceneBuilder.initialize``."""
+        self._physics.renew()
         self._cube.set_linear_velocity(np.zeros(3, np.float32))
         self._cube.set_angular_velocity(np.zeros(3, np.float32))
         self._table.pose = self._table_pose
-        qpos = np.random.RandomState(seed).normal(0, self._env.robot_init_qpos_noise, (1, len(REST)))[0] + REST
+        self._start_noise.seed(seed)
+        qpos = self._start_noise.normal(0, self._env.robot_init_qpos_noise, len(REST)) + REST
         qpos[ARM_JOINTS:] = REST[ARM_JOINTS:]
         self._panda.place(qpos)
         self._panda.read_base()
@@ -143,7 +148,8 @@ class ManiSkillEnv:
     def _due(self, actions: np.ndarray) -> list[tuple[np.ndarray, float]]:
         """For each step of a chunk the displacement float32 [3] and the finger target that take effect then."""
         clipped = np.minimum(np.maximum(actions, self._low), self._high)
-        clipped, self._waiting = self._random.commands(clipped, self._waiting)
+        if self._random.alters_commands:
+            clipped, self._waiting = self._random.commands(clipped, self._waiting)
         goals = targets(clipped)
         return list(zip(goals[:, :3], goals[:, 3].tolist(), strict=True))
 
@@ -181,13 +187,12 @@ class ManiSkillEnv:
         )
 
     def _read(self) -> Reading:
-        panda = self._panda
-        return Reading(
-            panda.articulation.qpos, panda.articulation.qvel, panda.tcp.entity_pose.p, self._cube.entity_pose
-        )
+        panda, cube = self._panda, self._cube.entity_pose
+        robot = panda.articulation
+        return Reading(robot.qpos, robot.qvel, panda.tcp.entity_pose.p, cube, self._physics.contacts)
 
     def _observe(self, reading: Reading) -> Observation:
-        qpos, qvel, tcp, cube = reading
+        qpos, qvel, tcp, cube, _ = reading
         random, in_base = self._random, self._panda.in_base
         state = np.empty(STATE_SIZE, np.float32)
         state[0:7] = qpos[:ARM_JOINTS]

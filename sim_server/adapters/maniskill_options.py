@@ -7,12 +7,16 @@ reading to reading: an episode does not depend on how its steps are cut into chu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from landbridge.config import option
 from sim_server.adapters.maniskill_contract import MAX_WIDTH
 from sim_server.adapters.maniskill_panda import ARM_JOINTS
+
+_RANGES = ("action_gain", "action_delay_steps", "cube_friction", "cube_mass_scale")
+_RANDOM = ("position_noise", "position_jitter", "velocity_noise", *_RANGES)
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,14 @@ class ManiSkillOptions:
         None, "mass of the cube over ManiSkill's; none: unchanged", minimum=0.01
     )
 
+    @cached_property
+    def randomises(self) -> bool:
+        """Is any randomisation on?"""
+        fixed = ManiSkillOptions()
+        return any(getattr(self, name) != getattr(fixed, name) for name in _RANDOM)
+
     def __post_init__(self) -> None:
-        for name in ("action_gain", "action_delay_steps", "cube_friction", "cube_mass_scale"):
+        for name in _RANGES:
             bounds = getattr(self, name)
             if bounds is not None and bounds[0] > bounds[1]:
                 raise ValueError(f"{name}: a range is (low, high), {bounds} is not")
@@ -50,7 +60,19 @@ class Randomisation:
     """What an episode's seed decided."""
 
     def __init__(self, options: ManiSkillOptions, seed: int) -> None:
-        rng = np.random.Generator(np.random.Philox(key=seed))
+        self.gain, self.delay = np.float32(1), 0
+        self.friction: float | None = None
+        self.mass_scale: float | None = None
+        self.cube: np.ndarray | None = None
+        """Error of the cube's position at each step [T + 1, 3], metres."""
+        self.velocity: np.ndarray | None = None
+        """Error of the joint velocities at each step [T + 1, 7], rad/s."""
+        if options.randomises:
+            self._draw(options, np.random.Generator(np.random.Philox(key=seed)))
+        self.alters_commands = self.delay > 0 or self.gain != 1
+
+    def _draw(self, options: ManiSkillOptions, rng: np.random.Generator) -> None:
+        """Always the same draws, so that turning one option on leaves the others' values."""
         offset = rng.normal(0.0, 1.0, 3) * options.position_noise
         self.gain = np.float32(rng.uniform(*options.action_gain))
         self.delay = int(rng.integers(options.action_delay_steps[0], options.action_delay_steps[1] + 1))
@@ -58,14 +80,12 @@ class Randomisation:
         self.friction = _within(options.cube_friction, friction)
         self.mass_scale = _within(options.cube_mass_scale, mass)
         readings = options.max_episode_steps + 1
-        self.cube = self.velocity = None
+        jitter = rng.normal(0.0, 1.0, (readings, 3)) * options.position_jitter
         if options.position_noise or options.position_jitter:
-            self.cube = (offset + rng.normal(0.0, 1.0, (readings, 3)) * options.position_jitter).astype(np.float32)
-            """Error of the cube's position at each step [T + 1, 3], metres."""
+            self.cube = (offset + jitter).astype(np.float32)
         if options.velocity_noise:
             noise = rng.normal(0.0, 1.0, (readings, ARM_JOINTS)) * options.velocity_noise
             self.velocity = noise.astype(np.float32)
-            """Error of the joint velocities at each step [T + 1, 7], rad/s."""
 
     def commands(self, actions: np.ndarray, waiting: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """Actions asked for [C, 4] to those that take effect [C, 4] and the ones still waiting afterwards.
@@ -75,9 +95,7 @@ class Randomisation:
         if self.delay:
             queue = [*waiting, *actions]
             actions, waiting = np.stack(queue[: len(actions)]), queue[len(actions) :]
-        if self.gain != 1:
-            actions = actions * np.array([self.gain, self.gain, self.gain, 1], np.float32)
-        return actions, waiting
+        return actions * np.array([self.gain, self.gain, self.gain, 1], np.float32), waiting
 
     def waiting(self) -> list[np.ndarray]:
         """The commands on their way when the episode starts."""

@@ -11,9 +11,12 @@ Source of the arithmetic: ``mani_skill.agents.controllers.pd_ee_pose.PDEEPosCont
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from sim_server.adapters.maniskill_scene import PhysicsScene
 
 ARM_LIMIT = np.float32(0.1)
 """Largest displacement a step of pd_ee_delta_pos can command, in metres an axis (normalised action 1)."""
@@ -26,17 +29,22 @@ REST = np.array([0, np.pi / 8, 0, -np.pi * 5 / 8, 0, np.pi * 3 / 4, np.pi / 4, 0
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _MIDDLE = _HALF * (np.array([ARM_LIMIT] * 3 + [FINGER_HIGH]) + np.array([-ARM_LIMIT] * 3 + [FINGER_LOW]))
 _SPAN = _HALF * (np.array([ARM_LIMIT] * 3 + [FINGER_HIGH]) - np.array([-ARM_LIMIT] * 3 + [FINGER_LOW]))
+_SHARE = np.array([1, 1, 1, 0.5], np.float32)
+"""Of a physical action in the target of an axis or joint; a factor of 1 leaves the displacement's rounding alone."""
+_SHIFT = np.array([0, 0, 0, _MIDDLE[3]], np.float32)
 _IK_EPSILON, _IK_ITERATIONS = 1e-4, 100
 """SAPIEN's default tolerance; the iterations ManiSkill allows."""
 
 
 class Reading(NamedTuple):
-    """What is read from the simulator after a chunk, world frame: arrays float32 and the cube's ``sapien.Pose``."""
+    """What is read from the simulator after a step, world frame: arrays float32 and the cube's ``sapien.Pose``."""
 
     qpos: np.ndarray
     qvel: np.ndarray
     tcp: np.ndarray
     cube: Any
+    contacts: Callable[[], list[Any]]
+    """Lists PhysX's contacts; costly, so only where they matter."""
 
 
 def targets(physical: np.ndarray) -> np.ndarray:
@@ -45,16 +53,16 @@ def targets(physical: np.ndarray) -> np.ndarray:
     They pass through ManiSkill's [-1, 1] on the way, as an action given to ``env.step`` would: same clipping, same
     rounding. A width is shared by two fingers; 0 is closed.
     """
-    normalised = np.empty(physical.shape, np.float32)
-    np.divide(physical[:, :3], ARM_LIMIT, out=normalised[:, :3])
-    normalised[:, 3] = (_HALF * physical[:, 3] - _MIDDLE[3]) / _SPAN[3]
+    normalised = physical * _SHARE
+    normalised -= _SHIFT
+    normalised /= _SPAN
     return _MIDDLE + _SPAN * np.minimum(np.maximum(normalised, -_ONE), _ONE)
 
 
 class LeanPanda:
     """Control and measurement of the Panda in one ManiSkill environment; no torch on the way."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, physics: PhysicsScene) -> None:
         """``env`` is the unwrapped ManiSkill env with control mode pd_ee_delta_pos on the CPU backend."""
         import sapien
 
@@ -72,11 +80,12 @@ class LeanPanda:
         self._inverse_kinematics = kinematics.pmodel.compute_inverse_kinematics
         self._end_link_index = kinematics.end_link_idx
         self._ik_mask = kinematics.qmask.numpy().astype(np.int32)
-        self._physics_step = env.scene.px.step
+        self._physics = physics
         self._substeps = range(int(env._sim_steps_per_control))
         self._root = robot.root._objs[0]
         self._base = sapien.Pose([-0.615, 0, 0])
         self._still = np.zeros(9, np.float32)
+        self._root_known: list[float] = []
         self.read_base()
 
     def read_base(self) -> None:
@@ -86,8 +95,12 @@ class LeanPanda:
         products below keep its float32 rounding: ``quaternion_apply`` of a pure real w is ``(w * p) * w``.
         """
         root = self._root.entity_pose
-        if np.any(root.q[1:]):
+        values = [*root.p.tolist(), *root.q.tolist()]
+        if values == self._root_known:
+            return
+        if any(values[4:]):
             raise ValueError(f"the lean step assumes an unrotated robot base; this one has q = {root.q}")
+        self._root_known = values
         w = np.float32(root.q[0])
         self._w3, self._w4 = np.full(3, w), np.full(4, w)  # arrays: numpy multiplies them faster than by a scalar
         self._to_base = (w * -np.asarray(root.p, np.float32)) * w
@@ -134,7 +147,7 @@ class LeanPanda:
         goals[ARM_JOINTS:] = finger, finger
         for set_target, goal in zip(self._set_targets, goals, strict=True):
             set_target(goal)
-        step = self._physics_step
+        step = self._physics.step
         for _ in self._substeps:
             step()
 

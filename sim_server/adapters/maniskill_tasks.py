@@ -80,7 +80,7 @@ class PickCube:
         self._static = float(np.float32(0.2))
         self._spread, self._height = float(env.cube_spawn_half_size), float(env.max_goal_height)
         fingers = (env.agent.finger1_link._objs[0], env.agent.finger2_link._objs[0])
-        self._grip = _Grip(env.scene.px, fingers, self.cube)
+        self._grip = _Grip(float(env.scene.px.timestep), fingers, self.cube)
 
     def start(self, generator: Any) -> Start:
         """``PickCubeEnv._initialize_episode``: cube on the table turned about z, goal up to 0.3 m above it."""
@@ -98,7 +98,7 @@ class PickCube:
         arm_velocity = reading.qvel.tolist()[:ARM_JOINTS]
         to_goal = dist(goal, cube)
         placed = to_goal <= self._threshold
-        grasped = self._grip.holds()
+        grasped = self._grip.holds(reading.contacts())
         if placed and max(map(abs, arm_velocity)) <= self._static:
             return Judgement(True, 1.0, grasped)
         reward = _closeness(dist(cube, reading.tcp.tolist()))
@@ -198,17 +198,17 @@ def _about_z(angle: np.ndarray) -> np.ndarray:
 class _Grip:
     """Do both fingers press on the cube? Source: ``Panda.is_grasping``."""
 
-    def __init__(self, px: Any, fingers: tuple[Any, Any], cube: Any) -> None:
+    def __init__(self, timestep: float, fingers: tuple[Any, Any], cube: Any) -> None:
         import sapien
 
-        self._contacts, self._timestep = px.get_contacts, float(px.timestep)
+        self._timestep = timestep
         self._left, self._right = fingers
         self._cube = cube.find_component_by_type(sapien.physx.PhysxRigidDynamicComponent)
 
-    def holds(self) -> bool:
+    def holds(self, contacts: list[Any]) -> bool:
         """From the contacts of the last physics step."""
         left, right = np.zeros(3), np.zeros(3)
-        for contact in self._contacts():
+        for contact in contacts:
             first, second = contact.bodies
             if first is self._cube:
                 other, sign = second, -1.0
