@@ -6,12 +6,14 @@ cell that offers the same contract.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from landbridge.errors import NotFound
-from sim_server.experts.cube import PickCubeExpert, PushCubeExpert
+from sim_server.experts.cube import PickCubeExpert, pull_cube, push_cube
 
 
 class Expert(Protocol):
@@ -22,18 +24,21 @@ class Expert(Protocol):
         ...
 
     def act(self, state: np.ndarray) -> np.ndarray:
-        """The action [A] for one observation ``state`` [24]."""
+        """The action [A] float32 for one observation ``state`` [S]."""
         ...
 
 
-_EXPERTS: dict[str, type[PickCubeExpert] | type[PushCubeExpert]] = {
+_EXPERTS: dict[str, Callable[[float], Expert]] = {
     "PickCube-v1": PickCubeExpert,
-    "PushCube-v1": PushCubeExpert,
+    "PushCube-v1": push_cube,
+    "PullCube-v1": pull_cube,
 }
 
 
-def make_expert(task: str, max_step: float = 0.06) -> Expert:
-    """The expert for ``task``; ``max_step`` bounds the displacement it asks for in one step (metres)."""
+def make_expert(task: str, max_step: float = 0.1) -> Expert:
+    """The expert for ``task``; ``max_step`` bounds the length of a displacement asked for in one step (metres)."""
     if task not in _EXPERTS:
-        raise NotFound(f"no expert for {task!r}; there are experts for {sorted(_EXPERTS)}", field="task")
+        close = difflib.get_close_matches(task, _EXPERTS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise NotFound(f"no expert for {task!r}; {hint}there are experts for {sorted(_EXPERTS)}", field="task")
     return _EXPERTS[task](max_step)

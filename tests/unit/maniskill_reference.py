@@ -28,7 +28,7 @@ def simulator_state(env: Any) -> np.ndarray:
 
 
 def normalised(action: np.ndarray) -> np.ndarray:
-    """Within the contract's bounds; displacement over 0.1 m, half the width between finger targets of -0.01 and 0.04 m."""
+    """Within the contract's bounds; displacement over 0.1 m, half the width between finger targets of -1 and 4 cm."""
     action = np.clip(action, np.float32([-0.1, -0.1, -0.1, 0]), np.float32([0.1, 0.1, 0.1, 0.08]))
     low, high = np.float32(-0.01), np.float32(0.04)
     half = np.float32(0.5)
