@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sim_server.adapters.checks import require_finite, split_replay
 from sim_server.adapters.maniskill_contract import PRIVILEGED_SIZE, STATE_SIZE, contract_for
 from sim_server.adapters.maniskill_headless import disable_rendering
 from sim_server.adapters.maniskill_options import ManiSkillOptions, Randomisation
-from sim_server.adapters.maniskill_panda import ARM_JOINTS, REST, LeanPanda, Reading, targets
+from sim_server.adapters.maniskill_panda import ARM_JOINTS, ARM_LIMIT, REST, Commands, LeanPanda, Reading
 from sim_server.adapters.maniskill_scene import PhysicsScene
 from sim_server.adapters.maniskill_tasks import TASKS
 
@@ -70,6 +71,9 @@ class ManiSkillEnv:
         self._cube_mass, self._cube_inertia = self._cube.mass, self._cube.inertia
         self.contract = contract_for(task, self._task.instruction, options.action_limit)
         self._low, self._high = (bound.astype(np.float32) for bound in self.contract.action.bounds())
+        self._targets = Commands(self._low, self._high)
+        reach = np.full(3, ARM_LIMIT)
+        self._altered_targets = Commands(np.append(-reach, self._low[3]), np.append(reach, self._high[3]))
         self._ended = "it has not been reset"
 
     def reset(self, seed: int, options: dict[str, Any]) -> ResetResult:
@@ -136,21 +140,23 @@ class ManiSkillEnv:
                 reading = self._read()
                 judged = self._task.judge(reading, self._goal_world)
                 self._grasped = judged.grasped
+                self._succeeded = self._succeeded or judged.success
                 evaluated[index], success[index] = True, judged.success
                 rewards[index] = judged.reward if self.options.reward == "normalized_dense" else judged.success
                 if judged.success and self.options.terminate_on_success:
                     terminated, last = True, index
                     break
         self._log.append(actions[: last + 1].copy())
-        self._succeeded = self._succeeded or judged.success or bool(success.any())
         return self._result(self._observe(reading), rewards, evaluated, success, last + 1, terminated)
 
     def _due(self, actions: np.ndarray) -> list[tuple[np.ndarray, float]]:
         """For each step of a chunk the displacement float32 [3] and the finger target that take effect then."""
-        clipped = np.minimum(np.maximum(actions, self._low), self._high)
         if self._random.alters_commands:
-            clipped, self._waiting = self._random.commands(clipped, self._waiting)
-        goals = targets(clipped)
+            clipped = np.minimum(np.maximum(actions, self._low), self._high)
+            altered, self._waiting = self._random.commands(clipped, self._waiting)
+            goals = self._altered_targets(altered)  # a gain may lead beyond the contract's bounds
+        else:
+            goals = self._targets(actions)
         return list(zip(goals[:, :3], goals[:, 3].tolist(), strict=True))
 
     def _move(self, due: tuple[np.ndarray, float]) -> None:
@@ -167,7 +173,7 @@ class ManiSkillEnv:
         terminated: bool,
     ) -> ChunkResult:
         truncated = self._step >= self.max_episode_steps and not terminated
-        finite = bool(np.isfinite(observation["state"]).all() and np.isfinite(observation["privileged"]).all())
+        finite = isfinite(observation["state"].sum()) and isfinite(observation["privileged"].sum())
         message = "" if finite else "the simulator's state is not finite"
         if terminated or truncated or not finite:
             self._ended = message or "its episode has ended"

@@ -47,16 +47,34 @@ class Reading(NamedTuple):
     """Lists PhysX's contacts; costly, so only where they matter."""
 
 
-def targets(physical: np.ndarray) -> np.ndarray:
-    """Actions [C, 4] (metres and opening width) to [C, 4] float32: displacement and finger joint target, metres.
+class Commands:
+    """From actions in the contract's units to what the drives are told."""
 
-    They pass through ManiSkill's [-1, 1] on the way, as an action given to ``env.step`` would: same clipping, same
-    rounding. A width is shared by two fingers; 0 is closed.
-    """
-    normalised = physical * _SHARE
-    normalised -= _SHIFT
-    normalised /= _SPAN
-    return _MIDDLE + _SPAN * np.minimum(np.maximum(normalised, -_ONE), _ONE)
+    def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
+        """``low`` and ``high`` float32 [4]: the contract's bounds."""
+        self._low = np.maximum(self._normalise(low), -_ONE)
+        self._high = np.minimum(self._normalise(high), _ONE)
+
+    def __call__(self, physical: np.ndarray) -> np.ndarray:
+        """Actions float32 [C, 4] (metres and opening width) to displacement and finger joint target [C, 4], metres.
+
+        They pass through ManiSkill's [-1, 1] on the way, as an action given to ``env.step`` would, with the same
+        rounding; clipping there is clipping in the contract's units, for rounding keeps the order of numbers. A width
+        is shared by two fingers; 0 is closed.
+        """
+        goals = self._normalise(physical)
+        np.maximum(goals, self._low, out=goals)
+        np.minimum(goals, self._high, out=goals)
+        goals *= _SPAN
+        goals += _MIDDLE
+        return goals
+
+    @staticmethod
+    def _normalise(physical: np.ndarray) -> np.ndarray:
+        normalised: np.ndarray = physical * _SHARE
+        normalised -= _SHIFT
+        normalised /= _SPAN
+        return normalised
 
 
 class LeanPanda:

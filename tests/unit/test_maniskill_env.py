@@ -205,7 +205,7 @@ def test_delayed_commands_take_effect_that_many_steps_later():
 
 
 def test_gain_scales_the_displacement_and_not_the_width():
-    env, strong = pick_cube(), pick_cube(action_gain=(2, 2))
+    env, strong = pick_cube(), pick_cube(action_gain=(2, 2), action_limit=0.03)  # the limit is on what is asked for
     env.reset(0, {})
     strong.reset(0, {})
     doubled = wander(4)
