@@ -40,7 +40,7 @@ def make(task: str, options: dict[str, Any]) -> ManiSkillEnv:
 
 
 class ManiSkillEnv:
-    """One ManiSkill environment. One a process: two in one process disturb each other's random state."""
+    """One ManiSkill environment. It touches no global random state, so others may live in the same process."""
 
     can_render = False
     can_save_state = True
