@@ -4,15 +4,15 @@ With η = ``max_staleness``, B = ``batch`` trajectories a training step and v = 
 
     capacity = min(max_concurrent − running, (η + v + 1)·B − (accepted + running))
 
-tickets are free. ``accepted`` counts trajectories taken and not dropped, trained ones included. A ticket comes back
-when its rollout is submitted, rejected or released, or when its lease ends. The bound makes staleness unlikely, not
-impossible (an episode may outlive several versions), so consumption checks again: a trajectory whose OLDEST version
-is more than η behind is dropped and gives its place back.
+tickets are free. ``accepted`` counts trajectories taken and not dropped, trained ones included: every finished step
+counts as B of them, also one that was made of fewer because its decisions were many. A ticket comes back when its
+trajectory is accepted, when its rollout is rejected or released, or when its lease ends. The bound makes staleness
+unlikely, not impossible (an episode may outlive several versions), so consumption checks again: a trajectory whose
+OLDEST version is more than η behind is dropped, counted once with its reason, and gives its place back.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,11 +21,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ticket:
-    """Leave to produce one trajectory."""
+    """Leave to produce one trajectory; ``index`` counts tickets from the start of the run."""
 
     id: str
     index: int
-    expires: float
 
 
 class StalenessManager:
@@ -39,12 +38,14 @@ class StalenessManager:
         lease: float,
         *,
         version: int = 0,
-        accepted: int = 0,
+        pending: int = 0,
         first_index: int = 0,
         clock: Callable[[], float] = time.monotonic,
         name: str = "t",
     ) -> None:
-        """``lease`` in seconds; ``name`` makes ticket ids of a restarted learner different from the old ones."""
+        """``lease`` in seconds; ``pending`` trajectories are in the buffer already; ``name`` begins every ticket's id
+        and must differ from that of an earlier learner of the same run.
+        """
         for what, value, least in (
             ("max_staleness", max_staleness, 0),
             ("batch", batch, 1),
@@ -52,25 +53,24 @@ class StalenessManager:
         ):
             if value < least:
                 raise ValueError(f"{what} = {value}: at least {least} is needed, or nothing could ever be trained")
-        self.max_staleness, self.batch, self.max_concurrent = max_staleness, batch, max_concurrent
+        self.max_staleness, self.batch, self.max_concurrent, self.lease = max_staleness, batch, max_concurrent, lease
         self.version = version
-        self.accepted = accepted
+        self.accepted = version * batch + pending
+        self.next_index = first_index
         self.returned: Counter[str] = Counter()
         """Tickets that came back without a trajectory, by reason."""
         self.dropped: Counter[str] = Counter()
         """Trajectories accepted and then dropped, by reason."""
-        self._lease, self._clock, self._name = lease, clock, name
-        self._running: dict[str, Ticket] = {}
-        self._index = itertools.count(first_index)
-        self.next_index = first_index
+        self._clock, self._name = clock, name
+        self._expiry: dict[str, float] = {}
 
     @property
     def running(self) -> int:
         """Tickets out."""
-        return len(self._running)
+        return len(self._expiry)
 
     def capacity(self) -> int:
-        """Tickets that could be given now."""
+        """Tickets that could be given now; negative where a larger bound applied before."""
         bound = (self.max_staleness + self.version + 1) * self.batch - (self.accepted + self.running)
         return min(self.max_concurrent - self.running, bound)
 
@@ -79,22 +79,28 @@ class StalenessManager:
         self.expire()
         if self.capacity() <= 0:
             return None
-        index = next(self._index)
-        self.next_index = index + 1
-        ticket = Ticket(f"{self._name}-{index}", index, self._clock() + self._lease)
-        self._running[ticket.id] = ticket
+        ticket = Ticket(f"{self._name}-{self.next_index}", self.next_index)
+        self.next_index += 1
+        self._expiry[ticket.id] = self._clock() + self.lease
         return ticket
 
-    def accept(self, ticket_id: str) -> Ticket | None:
-        """The trajectory of a ticket has come; None when the ticket is not out (any more)."""
-        ticket = self._running.pop(ticket_id, None)
-        if ticket is not None:
-            self.accepted += 1
-        return ticket
+    def renew(self, ticket_id: str) -> bool:
+        """A new lease for a ticket whose trajectory has come and waits to be stored; False when it is not out."""
+        if ticket_id not in self._expiry:
+            return False
+        self._expiry[ticket_id] = self._clock() + self.lease
+        return True
+
+    def accept(self, ticket_id: str) -> bool:
+        """The trajectory of a ticket is taken; False when the ticket is not out (any more), and nothing is counted."""
+        if self._expiry.pop(ticket_id, None) is None:
+            return False
+        self.accepted += 1
+        return True
 
     def release(self, ticket_id: str, reason: str) -> bool:
         """A ticket comes back empty; False when it is not out."""
-        if self._running.pop(ticket_id, None) is None:
+        if self._expiry.pop(ticket_id, None) is None:
             return False
         self.returned[reason] += 1
         return True
@@ -102,24 +108,25 @@ class StalenessManager:
     def expire(self) -> list[str]:
         """Take back tickets whose lease has ended; returns their ids."""
         now = self._clock()
-        late = [ticket.id for ticket in self._running.values() if ticket.expires <= now]
+        late = [ticket_id for ticket_id, expiry in self._expiry.items() if expiry <= now]
         for ticket_id in late:
             self.release(ticket_id, "lease_ended")
         return late
 
-    def staleness(self, oldest_version: int) -> int:
-        """Versions behind the one being trained."""
-        return self.version - oldest_version
+    def next_expiry(self) -> float | None:
+        """When, by the clock, the next lease ends; None with no ticket out."""
+        return min(self._expiry.values(), default=None)
 
     def too_old(self, oldest_version: int) -> bool:
         """Whether a trajectory may no longer be trained on."""
-        return self.staleness(oldest_version) > self.max_staleness
+        return self.version - oldest_version > self.max_staleness
 
     def drop(self, reason: str) -> None:
         """An accepted trajectory will not be trained on; its place is free again."""
         self.accepted -= 1
         self.dropped[reason] += 1
 
-    def trained(self) -> None:
-        """One training step is done and its version is the one that counts from now on."""
+    def trained(self, count: int) -> None:
+        """A training step on ``count`` trajectories is published: its version is the one that counts from now on."""
         self.version += 1
+        self.accepted += self.batch - count
