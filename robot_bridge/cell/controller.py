@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from robot_bridge.cell.config import CellConfig
-from robot_bridge.cell.model import ARM_JOINTS, HOME, JOINT_MAX_VELOCITY, MAX_WIDTH
+from robot_bridge.cell.model import ARM_JOINTS, HOME, JOINT_LOWER, JOINT_MAX_VELOCITY, JOINT_UPPER, MAX_WIDTH
 
 PERIOD = 0.004
 """Seconds between ticks."""
@@ -26,6 +26,8 @@ _DAMPING = 1e-3
 """Of the least squares: about the square of the smallest singular value still trusted."""
 _POSTURE = 2.0
 """1/s: pull towards the home posture in the null space."""
+_MARGIN = 0.01
+"""rad: how far the reference posture keeps from the joints' limits."""
 _STILL = 1e-3
 """m/s and m: below this the reference counts as arrived."""
 
@@ -38,9 +40,6 @@ class ToolController:
         self._config = config
         self._posture = mujoco.MjData(model)  # kinematics of the reference posture; never stepped
         self._site = model.site("grip_site").id
-        joints = [model.joint(f"joint{index + 1}") for index in range(ARM_JOINTS)]
-        self._lower = np.array([joint.range[0] for joint in joints]) + 0.01
-        self._upper = np.array([joint.range[1] for joint in joints]) - 0.01
         self._servo_gain = model.actuator_gainprm[:, 0].copy()
         self._servo_damping = -model.actuator_biasprm[:, 2].copy()
         self._jacobian = np.zeros((6, model.nv))
@@ -150,7 +149,7 @@ class ToolController:
         # qd = J^T (J J^T + d I)^-1 (twist - J pull) + pull: least squares with the pull left over in the null space.
         qd = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + _DAMPING * np.eye(6), twist - jacobian @ pull) + pull
         qd /= max(1.0, float(np.max(np.abs(qd) / (0.85 * JOINT_MAX_VELOCITY))))
-        new = np.clip(self._q + qd * PERIOD, self._lower, self._upper)
+        new = np.clip(self._q + qd * PERIOD, JOINT_LOWER + _MARGIN, JOINT_UPPER - _MARGIN)
         self._qd = (new - self._q) / PERIOD
         self._q = new
 

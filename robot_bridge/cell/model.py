@@ -19,6 +19,9 @@ CUBE_HALF_SIZE = 0.02
 MAX_WIDTH = 0.08
 TIMESTEP = 0.002
 
+JOINT_LOWER = np.array([-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973])
+JOINT_UPPER = np.array([2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973])
+"""rad, as in the model file and the Panda's data sheet."""
 JOINT_MAX_VELOCITY = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """rad/s, from the Panda's data sheet."""
 _STIFFNESS = np.array([1500.0, 1500.0, 1500.0, 1500.0, 600.0, 600.0, 400.0])

@@ -158,6 +158,11 @@ class CellSimulation:
         self._commands.clear()
         return self._controller.reference
 
+    def sound(self) -> bool:
+        """False when the physics diverged in this episode; MuJoCo has then reset it to its own idea of a start."""
+        bad = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
+        return not any(self._data.warning[kind].number for kind in bad)
+
     def verdict(self) -> Verdict:
         """The referee's view, now."""
         data = self._data
