@@ -56,7 +56,7 @@ def spec_to_proto(spec: TensorSpec) -> pb.TensorSpec:
     image = spec.image
     return pb.TensorSpec(
         name=spec.name,
-        dtype=dtype_number(spec.dtype),  # type: ignore[arg-type]
+        dtype=dtype_number(spec.dtype),
         shape=spec.shape,
         low=spec.low,
         high=spec.high,

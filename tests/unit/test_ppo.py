@@ -131,6 +131,14 @@ def test_invalid_decisions_weigh_nothing_even_when_they_hold_nonsense() -> None:
     assert loss == pytest.approx(alone)
 
 
+def test_an_invalid_decision_has_no_part_in_the_value_loss() -> None:
+    batch = dataclasses.replace(toy([0.0] * 3, [0.0] * 3, [True, False, True]), returns=torch.tensor([1.0, 50.0, 3.0]))
+    fixed = torch.zeros(3)
+    part = Part(batch, fixed, fixed, fixed, batch.valid)
+    loss = ppo.critic_loss(torch.zeros(3), part, PPOConfig(huber_delta=0.0), Normaliser.of([part]))
+    assert float(loss) == (0.5 * 1.0 + 0.5 * 9.0) / 2
+
+
 def test_log_probabilities_are_taken_over_executed_steps() -> None:
     batch = dataclasses.replace(
         toy([0.0, 0.0], [1.0, 1.0]), behaviour_log_prob=torch.zeros(2, 4), executed=torch.tensor([2, 4])

@@ -157,6 +157,27 @@ def test_averaged_weights_lag_behind_the_last_ones_and_have_left_the_first() -> 
     assert all(0.3 < d < 1.0 for d in distance), "thirty steps are not lost in an average over two hundred"
 
 
+@pytest.mark.parametrize("ema", [0.3, 0.995])
+def test_the_average_is_the_exponential_one_of_the_weights_after_every_step(
+    ema: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demos = demonstrations()
+    wanted = [p.detach().clone() for p in new_policy(demos, SMALL, seed=0).actor_parameters()]
+    step, done = torch.optim.AdamW.step, 0
+
+    def recorded(self: torch.optim.AdamW) -> None:
+        nonlocal done
+        step(self)
+        decay = min(ema, (1 + done) / (10 + done))
+        for average, parameter in zip(wanted, self.param_groups[0]["params"], strict=True):
+            average.mul_(decay).add_(parameter.detach(), alpha=1.0 - decay)
+        done += 1
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
+    for made, average in zip(trained(demos, ema=ema), wanted, strict=True):
+        torch.testing.assert_close(made, average, rtol=1e-4, atol=1e-6)
+
+
 def test_statistics_come_from_the_data_and_the_contract() -> None:
     demos = demonstrations()
     made = statistics_of(demos, ("state",))
