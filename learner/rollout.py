@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _GONE = (Unavailable, DeadlineExceeded, ResourceExhausted, Internal)
 _PAUSE = 0.2
-SESSION_LEASE = 20.0
+SESSION_LEASE = 10.0
 """Seconds after which a sim server frees the environments of a worker that died."""
 
 

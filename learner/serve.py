@@ -26,6 +26,7 @@ from learner.algorithms.registry import algorithm
 from learner.buffer import TrajectoryLog
 from learner.config import LearnConfig
 from learner.intake import Counters, Intake
+from learner.journal import Journal
 from learner.metrics import Metrics
 from learner.publish import Announcements, Publisher
 from learner.service import LearnerServicer
@@ -128,7 +129,8 @@ def build(config: LearnConfig, stop: threading.Event, tell: Callable[[str], None
         stopped=stop.is_set,
     )
     metrics = Metrics(run_dir, restored.progress.update if restored else -1)
-    trainer = Trainer(config, model, progress, intake, publisher, metrics, decode, stop=stop, tell=tell)
+    journal = Journal(run_dir / "consumed.jsonl", restored.progress.cursor if restored else None)
+    trainer = Trainer(config, model, progress, intake, publisher, metrics, journal, decode, stop=stop, tell=tell)
     servicer = LearnerServicer(
         intake,
         trainer,

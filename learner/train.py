@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from learner.batches import behaviour_gap, make_batch
 from learner.buffer import Record
 from learner.config import LearnConfig
 from learner.intake import Intake
+from learner.journal import Journal
 from learner.metrics import Metrics, Report, batch_metrics, status_line
 from learner.publish import Published, Publisher
 from learner.trajectories import Meta, Trajectory
@@ -100,6 +100,7 @@ class Trainer:
         intake: Intake,
         publisher: Publisher,
         metrics: Metrics,
+        journal: Journal,
         decode: Callable[[bytes], Trajectory],
         *,
         stop: threading.Event | None = None,
@@ -110,7 +111,7 @@ class Trainer:
         """
         self._config, self._model, self._progress = config, model, progress
         self._intake, self._publisher, self._metrics = intake, publisher, metrics
-        self._decode, self._tell = decode, tell
+        self._journal, self._decode, self._tell = journal, decode, tell
         self._stop = stop or threading.Event()
         self._lock = threading.Lock()
         self._checkpoint_wanted = threading.Event()
@@ -151,7 +152,8 @@ class Trainer:
                 began = time.monotonic()
                 records = self._intake.take(self._config.decisions_per_update, _POLL)
                 self._waited += time.monotonic() - began
-                self._journal_drops()
+                for drop in self._intake.drops():
+                    self._journal.dropped(drop, self._progress.version)
                 if records is not None:
                     self._update(records)
             self._save()
@@ -197,7 +199,7 @@ class Trainer:
             self._progress.staleness.update(staleness)
         trained = time.monotonic()
         self._intake.consume(records)
-        self._journal({"update": self._model.update, "trained": [r.sequence for r in records]})
+        self._journal.trained(self._model.update, [record.sequence for record in records])
         self._progress.version += 1
         if self._model.update % self._config.checkpoint_every == 0:
             self._save()
@@ -274,16 +276,3 @@ class Trainer:
             if self._checkpoints == before:
                 raise Unavailable("training has ended; its last checkpoint is in the run's folder")
         return self._config.run_dir / recovery.FOLDER
-
-    def _journal_drops(self) -> None:
-        for drop in self._intake.drops():
-            record = drop.record
-            self._journal(
-                {"dropped": record.sequence, "reason": drop.reason, "oldest_version": record.meta.oldest}
-                | {"version": self._progress.version}
-            )
-
-    def _journal(self, content: dict[str, Any]) -> None:
-        """``consumed.jsonl``: which record of the log went where."""
-        with (self._config.run_dir / "consumed.jsonl").open("a") as file:
-            file.write(json.dumps(content) + "\n")
