@@ -58,9 +58,7 @@ def run_services(folder: Path, **settings: object) -> Path:
         return run_learner(group, folder, checkpoint, *servers, *flags)
 
 
-def run_learner(
-    group: ProcessGroup, folder: Path, checkpoint: Path, policy: str, env: str, *flags: object
-) -> Path:
+def run_learner(group: ProcessGroup, folder: Path, checkpoint: Path, policy: str, env: str, *flags: object) -> Path:
     words = ("--policy", policy, "--env", env, "--checkpoint", checkpoint, "--run-dir", folder / "run", "--port", 0)
     learner = group.start("learner", landbridge("learn", "rl", *words, *flags))
     assert learner.wait(90) == 0, learner.tail()
@@ -82,9 +80,7 @@ def loop_in_process() -> tuple[list[Trajectory], FlowPolicy]:
     config = load(LearnConfig, None, ["policy=nobody:1", "checkpoint=nowhere", *overrides])
     env, policy = make_env("gymnasium:Pendulum-v1", {"max_episode_steps": EPISODE_STEPS}), pendulum_policy()
     ppo = algorithm("ppo")
-    model = Model(
-        policy, ppo, config.ppo, ppo.make_optimizers(policy, config.ppo), torch.Generator().manual_seed(SEED)
-    )
+    model = Model(policy, ppo, config.ppo, ppo.make_optimizers(policy, config.ppo), torch.Generator().manual_seed(SEED))
     made: list[Trajectory] = []
     for update in range(UPDATES):
         batch = [episode(env, policy, index, update) for index in range(update * BATCH, (update + 1) * BATCH)]
