@@ -1,0 +1,48 @@
+# Every target sets up what it needs. Nothing has to be installed before but Python 3.11 with venv.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export LANDBRIDGE_HOME ?= $(CURDIR)/.landbridge
+export OMP_NUM_THREADS = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_NO_INPUT = 1
+
+.PHONY: setup simulators test test-fast lint protos clean help
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+setup: $(VENV)/.ready  ## the main environment
+
+# torch first: a bare or open requirement would take a CUDA build of several GB.
+$(VENV)/.ready: landbridge/requirements/main.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/pip install -q "$$(grep '^torch==' landbridge/requirements/main.txt)"
+	$(BIN)/pip install -q -r landbridge/requirements/main.txt
+	$(BIN)/pip install -q --no-deps --no-build-isolation -e . || $(BIN)/pip install -q --no-deps -e .
+	touch $@
+
+simulators: setup  ## the isolated environments of ManiSkill and of the robot cell
+	$(BIN)/landbridge env install maniskill
+	$(BIN)/landbridge env install robosuite
+
+lint: setup  ## ruff, types, contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy landbridge policy_server sim_server learner robot_bridge
+	$(BIN)/buf lint
+	$(BIN)/python -m landbridge.protoc --check
+
+test: simulators lint  ## everything CI runs
+	$(BIN)/pytest tests
+	$(LANDBRIDGE_HOME)/envs/maniskill/bin/python -m pytest -m maniskill tests/unit
+	$(LANDBRIDGE_HOME)/envs/robosuite/bin/python -m pytest -m cell tests/unit
+
+test-fast: setup  ## unit tests only
+	$(BIN)/pytest tests/unit
+
+protos: setup  ## regenerate the stubs after a change in protos/
+	$(BIN)/python -m landbridge.protoc
+
+clean:  ## remove environments and run data
+	rm -rf $(VENV) $(LANDBRIDGE_HOME) runs
