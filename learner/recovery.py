@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -127,7 +128,7 @@ def load(run_dir: Path) -> Restored:
             config=raw["config"],
         )
         tensors = load_file(folder / _TENSORS)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, SafetensorError) as error:
         raise DataLoss(f"{folder} cannot be read: {type(error).__name__}: {error}") from error
     return Restored(load_checkpoint(folder / "policy").policy, progress, tensors, content["groups"])
 
