@@ -28,9 +28,15 @@ from landbridge.errors import InvalidArgument, LandbridgeError, from_rpc_error
 GROUP = "landbridge.commands"
 INTERRUPTED = 130
 
-_BUILT_IN = {"check": "landbridge.cli.check", "up": "landbridge.cli.up", "env": "landbridge.cli.env"}
+_BUILT_IN = {
+    "check": "landbridge.cli.check",
+    "up": "landbridge.cli.up",
+    "env": "landbridge.cli.env",
+    "demo": "landbridge.cli.demo",
+}
 
 _SUMMARIES = {
+    "demo": "the whole way: demonstrations, training, a robot cell, a report",
     "env": "build the isolated Python environments simulators need",
     "up": "start a whole suite from one file; Ctrl-C ends it",
     "check": "test an endpoint, or whether a policy fits an environment",
