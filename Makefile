@@ -7,7 +7,8 @@ export OMP_NUM_THREADS = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: setup simulators test test-fast lint protos clean help
+
+.PHONY: setup simulators demo test test-fast lint protos clean help
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -32,6 +33,9 @@ lint: setup  ## ruff, types, contract
 	$(BIN)/mypy landbridge policy_server sim_server learner robot_bridge
 	$(BIN)/buf lint
 	$(BIN)/python -m landbridge.protoc --check
+
+demo: simulators  ## the whole way, from demonstrations to a robot cell; Ctrl-C ends every process
+	$(BIN)/landbridge demo
 
 test: simulators lint  ## everything CI runs
 	$(BIN)/pytest tests
