@@ -96,9 +96,10 @@ class Intake:
         deadline = self._clock() + wait
         with self._changed:
             while True:
-                tickets = self._grant(count)
+                here = alive()
+                tickets = self._grant(count) if here else []
                 left = deadline - self._clock()
-                if tickets or self._finished or left <= 0 or not alive():
+                if tickets or self._finished or left <= 0 or not here:
                     return tickets, self._finished, self._manager.version
                 self._changed.wait(min(left, _LOOK_AGAIN))
 

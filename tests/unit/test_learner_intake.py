@@ -68,6 +68,7 @@ def test_acquire_waits_for_capacity_and_a_release_gives_it(tmp_path: Path) -> No
 
 def test_acquire_ends_when_its_caller_is_gone_or_training_is_over(tmp_path: Path) -> None:
     intake, _, _ = new_intake(tmp_path, eta=0)
+    assert intake.acquire(1, LONG, alive=lambda: False)[0] == [], "there is room, and nobody to take it"
     tickets(intake, 2)
     assert intake.acquire(1, LONG, alive=lambda: False)[0] == []
     waiting = in_thread(lambda: intake.acquire(1, LONG))

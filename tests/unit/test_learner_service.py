@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 from learner_parts import DUPLICATE, REJECTED, STORED, message
@@ -25,6 +24,7 @@ from learner.config import LearnConfig
 from learner.seeds import episode_seed
 from learner.serve import Learner
 from learner.serve import build as build_learner
+from learner.service import LearnerServicer
 from policy_server.options import PolicyServeConfig
 from policy_server.serve import build as build_policy_server
 
@@ -182,25 +182,41 @@ def test_requests_out_of_range_are_refused(tmp_path: Path) -> None:
             served.client.acquire("test", 1, -5.0)
 
 
-def test_tickets_of_a_caller_that_hung_up_come_back(tmp_path: Path) -> None:
-    from landbridge import rpc
-    from landbridge.v1 import learner_pb2_grpc
+class HangsUp:
+    """The context of a caller that goes just as it is given tickets."""
 
+    def __init__(self) -> None:
+        self._answers = iter([True, False])
+
+    def is_active(self) -> bool:
+        return next(self._answers)
+
+
+def test_tickets_of_a_caller_that_hung_up_come_back(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
-        held = served.client.acquire("test", 100, LONG).tickets
-        with rpc.channel(served.learner.address) as link:
-            call = learner_pb2_grpc.LearnerServiceStub(link).AcquireRollout.future(
-                pb.AcquireRolloutRequest(count=4, wait={"seconds": 20}), timeout=LONG
-            )
-            call.cancel()
-            with pytest.raises(grpc.FutureCancelledError):
-                call.result()
-        for ticket in held:
-            served.client.release(ticket.id, "done")
-        got: list[str] = []
-        while len(got) < len(held):
-            got += [t.id for t in served.client.acquire("test", 10, LONG).tickets]
-        assert len(got) == len(held)
+        learner = served.learner
+        servicer = LearnerServicer(
+            learner.intake,
+            learner.trainer,
+            learner.metrics,
+            learner.announcements,
+            run_seed=0,
+            lease=LONG,
+            architecture_hash="",
+            instance_id="",
+        )
+        assert len(servicer.AcquireRollout(pb.AcquireRolloutRequest(count=4), HangsUp()).tickets) == 4
+        status = learner.intake.status()
+        assert (status.running, status.returned) == (0, {"caller_gone": 4})
+
+
+def test_a_stream_of_metrics_tells_each_update_once_from_the_one_asked_for(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        for update in (1, 2, 3):
+            served.hand_in(BATCH)
+            assert [report.update for report in served.reports(update)] == list(range(1, update + 1))
+        stream = served.client.metrics(2, LONG)
+        assert [next(stream).update, next(stream).update] == [2, 3]
 
 
 def test_a_run_is_not_begun_over_another(tmp_path: Path) -> None:
