@@ -206,12 +206,18 @@ class EnvSession:
         env_ids: Sequence[int] = (),
         evaluation: Evaluation = "every_step",
         timeout: float | None = None,
+        observation_ids: Sequence[int] = (),
     ) -> StepResult:
-        """A chunk in each environment: [n, C, …A], physical units."""
+        """A chunk in each environment: [n, C, …A], physical units.
+
+        ``observation_ids`` say which observations the chunks were computed from (one an environment, 0 at a reset): a
+        robot refuses a chunk that is too old. They do not travel on a session's stream.
+        """
         limit = timeout or self._client.timeout
         if self._use_stream:
             return self._step_on_stream(actions, env_ids, evaluation, limit)
         request = self._chunk(0, actions, env_ids, evaluation, None)
+        request.observation_ids.extend(observation_ids)
         return _parse(rpc.call(self._stub.StepChunk, request, limit))
 
     def _step_on_stream(
