@@ -167,7 +167,9 @@ class FlowPolicy(nn.Module):
     ) -> ActionSample:
         """Draw chunks [B, H, A] in physical units; see :class:`landbridge.policies.protocol.Policy`."""
         inputs = self._inputs(obs, self.config.actor_inputs)
-        x = noise["x1"].flatten(1)
+        # A copy in torch's own, aligned memory: matrix products round differently on numpy's, and the same request must
+        # give the same bits in every process.
+        x = noise["x1"].flatten(1).clone()
         if len(x) != len(inputs):
             raise InvalidArgument(f"{len(x)} rows of noise for {len(inputs)} observations; one row each is needed")
         velocity, times = self.velocity.given(inputs), self.velocity.time_share(self.times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +24,9 @@ class TorchBackend:
 
     def __init__(self, checkpoint: Path, threads: int) -> None:
         """Load ``checkpoint``; ``threads`` bounds torch's in this process."""
-        torch.set_num_threads(threads)
+        self._threads = threads
+        self._bounded = threading.local()
+        self._bound_threads()
         loaded = load_checkpoint(checkpoint)
         policy = loaded.policy.requires_grad_(False).eval()
         self._template = policy
@@ -36,6 +39,15 @@ class TorchBackend:
         self.first_version = loaded.version
         self.first_step = loaded.training_step
         self.first_state: State = to_arrays(policy.state_dict())
+
+    def _bound_threads(self) -> None:
+        """OpenMP's bound belongs to a thread, and whichever thread waits for an answer may compute it.
+
+        Unbound, two threads fight over a busy machine's cores, and a matrix product's rounding depends on who asks.
+        """
+        if not hasattr(self._bounded, "done"):
+            torch.set_num_threads(self._threads)
+            self._bounded.done = True
 
     def build(self, state: State) -> FlowPolicy:
         """A frozen module with these weights. A copy of the template: drawing initial weights would take longer."""
@@ -52,6 +64,7 @@ class TorchBackend:
         with_value: bool,
     ) -> Answer:
         """One batch. Rows depend on their own observation and seed only (up to float rounding)."""
+        self._bound_threads()
         tensors = {name: torch.from_numpy(array) for name, array in obs.items()}
         noise = {name: torch.from_numpy(array) for name, array in module.draw_noise(seeds).items()}
         mode = SampleMode.DETERMINISTIC if deterministic else SampleMode.STOCHASTIC
