@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from landbridge import compatibility
-from landbridge.env.client import EnvClient, EnvDescription
+from landbridge.env.client import EnvClient, EnvDescription, EnvSession
 from landbridge.errors import (
     Aborted,
     DeadlineExceeded,
@@ -30,6 +30,10 @@ ATTEMPTS = 3
 """Times a trial is begun in one session before the campaign gives up: something is broken then."""
 _LOST = (TrialLost, Unavailable, DeadlineExceeded, ResourceExhausted, Aborted)
 _PAUSE = 1.0
+_LEASE = 8.0
+"""Seconds after which the robot is free again when this process was killed."""
+_WAIT_FREE = 75.0
+"""How long to wait for it to be free: a little more than the longest lease clients take by default."""
 
 Say = Callable[[str], None]
 
@@ -46,12 +50,12 @@ def run_campaign(design: Design, store: Store, say: Say, *, clear: bool = False,
     remaining = store.remaining(design)
     if not remaining:
         return
-    with _connected(design, store, timeout) as link:
+    with _connected(design, store, timeout, say) as link:
         _Runner(design, store, link, say).run(remaining, clear)
 
 
 @contextlib.contextmanager
-def _connected(design: Design, store: Store, timeout: float) -> Iterator[Link]:
+def _connected(design: Design, store: Store, timeout: float, say: Say) -> Iterator[Link]:
     with PolicyClient(design.policy) as policy, EnvClient(design.env, timeout) as env:
         served, offered = policy.info(wait=True), env.info(wait=True)
         adapter = _check(design, served, offered)
@@ -59,12 +63,25 @@ def _connected(design: Design, store: Store, timeout: float) -> Iterator[Link]:
             environment=offered.name, kind=offered.kind, policy=served.name, architecture=served.architecture_hash
         )
         most = min(served.horizon, offered.max_chunk or served.horizon)
-        with env.open(1, name=f"campaign {design.name}") as session, contextlib.ExitStack() as stack:
+        with _open(env, f"campaign {design.name}", say) as session, contextlib.ExitStack() as stack:
             robot = None
             if offered.kind == "robot":
                 robot = Robot(design.env, session.id)
                 stack.callback(robot.close)
             yield Link(policy, session, adapter, offered.contract, min(design.steps or most, most), robot)
+
+
+def _open(env: EnvClient, name: str, say: Say) -> EnvSession:
+    """One environment, waiting for whoever holds it: the session of a process that was killed ends by itself."""
+    until = time.monotonic() + _WAIT_FREE
+    while True:
+        try:
+            return env.open(1, name=name, lease=_LEASE)
+        except ResourceExhausted as error:
+            if time.monotonic() > until:
+                raise
+            say(f"waiting for {env.address}: {error}")
+            time.sleep(2.0)
 
 
 def _check(design: Design, served: PolicyDescription, offered: EnvDescription) -> compatibility.Adapter:

@@ -80,7 +80,7 @@ class Store:
             self._db.executescript(_SCHEMA)
         self._db.execute("SELECT count(*) FROM events")
 
-    def append(self, kind: str, trial: int = CAMPAIGN, attempt: int = 0, **data: Any) -> None:
+    def append(self, kind: str, trial: int = CAMPAIGN, attempt: int = 0, /, **data: Any) -> None:
         """Write one event; it is on the disk when this returns. ALREADY_EXISTS for a second result of a trial."""
         values = (time.time(), kind, trial, attempt, json.dumps(data, allow_nan=False))
         try:
@@ -123,9 +123,10 @@ class Store:
         """Note what the endpoints are; FAILED_PRECONDITION where earlier trials ran on others."""
         first = next(self.events("connected"), None)
         if first is not None and first.data != identity:
-            changed = [f"{key} was {first.data.get(key)}, is {identity[key]}" for key in identity]
             changed = [
-                text for key, text in zip(identity, changed, strict=True) if first.data.get(key) != identity[key]
+                f"{key} was {first.data.get(key)}, is {now}"
+                for key, now in identity.items()
+                if first.data.get(key) != now
             ]
             raise FailedPrecondition(f"earlier trials of {self.path} ran on something else: {'; '.join(changed)}")
         if first is None:

@@ -74,7 +74,7 @@ def test_endpoints_may_not_change_between_sessions(store: Store) -> None:
     store.connected(env="cell", architecture="abc")
     store.connected(env="cell", architecture="abc")
     assert len(list(store.events("connected"))) == 1
-    with pytest.raises(FailedPrecondition, match="env was cell, is arm$"):
+    with pytest.raises(FailedPrecondition, match=r"env was cell, is arm$"):
         store.connected(env="arm", architecture="abc")
 
 
