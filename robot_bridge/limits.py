@@ -1,4 +1,4 @@
-"""Limits a command is held against: the robot's own, and the ones chosen for this installation, whichever is tighter."""
+"""Limits a command is held against: the robot's own and those chosen for this installation, whichever is tighter."""
 
 from __future__ import annotations
 

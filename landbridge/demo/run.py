@@ -36,25 +36,25 @@ class Demo:
 
     def play(self) -> Path:
         """All stages; returns the report's path. Leaving in any way ends every process that was started."""
-        self._make_room()
-        self._install()
+        self.make_room()
+        self.install()
         with ProcessGroup(log_folder=self.run / "logs") as group:
-            simulator, policy = self._train(group)
-            version = self._current(policy.address)
+            simulator, policy = self.train(group)
+            version = self.current_version(policy.address)
             for label, number in (("sft", 0), ("rl", version)):
-                self.results[label] = self._evaluate(group, policy.address, simulator.address, label, number)
+                self.results[label] = self.evaluate(group, policy.address, simulator.address, label, number)
             self._stop(simulator)
             self._campaign(group, policy.address, version)
         return self._report()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """An earlier run is moved aside, never mixed with or deleted."""
         if self.run.exists():
             stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(self.run.stat().st_mtime))
             self.run.rename(self.run.with_name(f"{self.run.name}-{stamp}-{time.time_ns() % 10**6}"))
         self.run.mkdir(parents=True)
 
-    def _install(self) -> None:
+    def install(self) -> None:
         self.progress.begin("install simulators")
         names = [name for name in ("maniskill", "robosuite") if environments.state(name) != "ready"]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -65,7 +65,7 @@ class Demo:
     def _quiet(self, line: str) -> None:
         self.progress.tell(None, line)
 
-    def _train(self, group: ProcessGroup) -> tuple[Child, Child]:
+    def train(self, group: ProcessGroup) -> tuple[Child, Child]:
         """Demonstrations, imitation, reinforcement learning; returns the simulator's and the policy's servers."""
         config, run = self.config, self.run
         self.progress.begin("demonstrations")
@@ -104,10 +104,12 @@ class Demo:
             + ["--stop.minutes", config.minutes],
             seconds=60.0 * config.minutes,
         )
-        self.progress.done(f"{self._current(policy.address)} versions hot-swapped into the running policy server")
+        self.progress.done(
+            f"{self.current_version(policy.address)} versions hot-swapped into the running policy server"
+        )
         return simulator, policy
 
-    def _evaluate(self, group: ProcessGroup, policy: str, env: str, label: str, version: int) -> dict[str, Any]:
+    def evaluate(self, group: ProcessGroup, policy: str, env: str, label: str, version: int) -> dict[str, Any]:
         self.progress.begin(f"evaluation of version {version} in simulation")
         out = self.run / f"evaluation-{label}.json"
         self._command(
@@ -126,8 +128,8 @@ class Demo:
         robot = self._server(
             group,
             "robot",
-            ["robot", "serve", "--cell", "--task", config.task, "--speed", config.cell_speed, "--port", 0]
-            + ["--action-limit", config.action_limit],
+            ["robot", "serve", "--cell", "--port", 0, "--robot.task", config.task]
+            + ["--robot.speed", config.cell_speed, "--robot.action-limit", config.action_limit],
         )
         self._command(
             group,
@@ -157,7 +159,7 @@ class Demo:
         return path
 
     @staticmethod
-    def _current(policy: str) -> int:
+    def current_version(policy: str) -> int:
         with PolicyClient(policy) as client:
             return client.info().current_version
 

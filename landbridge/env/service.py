@@ -73,7 +73,7 @@ class EnvServicer(env_pb2_grpc.EnvServiceServicer):
         max_chunk: int = MAX_CHUNK,
     ) -> None:
         self._backend = backend
-        self._sessions = Sessions(backend.num_envs, exclusive=backend.kind == "robot")
+        self.sessions = self._sessions = Sessions(backend.num_envs, exclusive=backend.kind == "robot")
         self._episodes = itertools.count(1)
         self._instance = uuid.uuid4().hex
         self._can_save_state = can_save_state

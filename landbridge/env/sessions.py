@@ -138,6 +138,11 @@ class Sessions:
             retry_after=1.0,
         )
 
+    def alive(self, session_id: str) -> bool:
+        """Whether a session is open. Asking does not renew it."""
+        with self._lock:
+            return session_id in self._sessions
+
     @contextlib.contextmanager
     def entered(self, session_id: str) -> Iterator[Session]:
         """The session, its lease renewed when left and not running out before: a call in flight keeps it."""

@@ -60,7 +60,11 @@ def _connected(design: Design, store: Store, timeout: float, say: Say) -> Iterat
         served, offered = policy.info(wait=True), env.info(wait=True)
         adapter = _check(design, served, offered)
         store.connected(
-            environment=offered.name, kind=offered.kind, policy=served.name, architecture=served.architecture_hash
+            environment=offered.name,
+            kind=offered.kind,
+            control_rate_hz=offered.contract.control_rate_hz,
+            policy=served.name,
+            architecture=served.architecture_hash,
         )
         most = min(served.horizon, offered.max_chunk or served.horizon)
         with _open(env, f"campaign {design.name}", say) as session, contextlib.ExitStack() as stack:

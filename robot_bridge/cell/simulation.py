@@ -33,6 +33,8 @@ _CENTRE = np.array([0.615, 0.0])
 _SPREAD, _GOAL_HEIGHT = 0.1, 0.3
 _JUDGE_PERIOD = 0.05
 """Success is judged at the task's control rate, as in training."""
+_TOLERANCE = 0.01
+"""m: how far the tool may overshoot the workspace before it counts as outside."""
 _SUBSTEPS = round(PERIOD / TIMESTEP)
 _LINKS = ("link0", "link1", "link2", "link3", "link4", "link5", "link6", "link7", "right_hand")
 
@@ -68,9 +70,11 @@ class CellSimulation:
         self._site = self._model.site("grip_site").id
         self._cube_q = self._model.joint("cube").qposadr[0]
         self._cube = self._model.body("cube").id
-        self._pads = {self._model.geom(f"finger{side}_pad_collision").id for side in (1, 2)}
+        self._pads = [self._model.geom(f"finger{side}_pad_collision").id for side in (1, 2)]
         self._cube_geom = self._model.geom("cube").id
         self._skeleton = [self._model.body(name).id for name in _LINKS]
+        self._low = np.array(self.config.workspace_low) - _TOLERANCE
+        self._high = np.array(self.config.workspace_high) + _TOLERANCE
         self._commands: deque[tuple[float, np.ndarray, float]] = deque()
         self._ticks = 0
         self.counters: Counter[str] = Counter()
@@ -201,9 +205,7 @@ class CellSimulation:
         self.extremes["joint_velocity"] = max(self.extremes["joint_velocity"], share)
         self.extremes["tool_speed"] = max(self.extremes["tool_speed"], speed)
         self.counters["joint_velocity_exceeded"] += share > 1.0
-        low, high = self.config.workspace_low, self.config.workspace_high
-        outside = np.any(tool < np.array(low) - 0.01) or np.any(tool > np.array(high) + 0.01)
-        self.counters["tool_outside_workspace"] += bool(outside)
+        self.counters["tool_outside_workspace"] += bool((tool < self._low).any() or (tool > self._high).any())
 
     def _judge(self) -> None:
         if self._began is None or self.time - self._began < (self._judged + 1) * _JUDGE_PERIOD - 1e-9:
@@ -215,12 +217,9 @@ class CellSimulation:
         self._success_once = self._success_once or self._success
 
     def _grasped(self) -> bool:
-        touching: set[int] = set()
-        for contact in self._data.contact:
-            pair = {int(contact.geom1), int(contact.geom2)}
-            if self._cube_geom in pair:
-                touching |= pair & self._pads
-        return touching == self._pads
+        pairs = self._data.contact.geom
+        touching = pairs[(pairs == self._cube_geom).any(axis=1)]
+        return all(pad in touching for pad in self._pads)
 
     def _width(self) -> float:
         return float(self._data.qpos[ARM_JOINTS] - self._data.qpos[ARM_JOINTS + 1])
