@@ -269,9 +269,9 @@ def _method(results: Results) -> str:
     text = (
         f"The design was locked before the first trial. Every policy met each of {design.trials} initial conditions "
         f"once, in blocks of {design.block}, in an order drawn beforehand; while it ran, policies were shown by "
-        f"letters only. Success is the task being solved {success}. Every decision carries the version of the weights that "
-        f"computed it; an answer of any other version would have been refused. Holds a policy caused are failures; "
-        f"trials lost to anything else were run again. The robot was armed again after a hold {results.armed} times."
+        f"letters only. Success is the task being solved {success}. Every decision carries the version of "
+        f"the weights that computed it; an answer of any other version would have been refused. Holds a policy "
+        f"caused are failures; trials lost to anything else were run again. The robot was armed again after a hold {results.armed} times."
     )
     rows = [("design (SHA-256)", design.digest()), *((k, v) for k, v in results.endpoints.items())]
     settings = [(key, value) for key, value in design.locked_part().items() if key != "arms"]
