@@ -271,7 +271,8 @@ def _method(results: Results) -> str:
         f"once, in blocks of {design.block}, in an order drawn beforehand; while it ran, policies were shown by "
         f"letters only. Success is the task being solved {success}. Every decision carries the version of "
         f"the weights that computed it; an answer of any other version would have been refused. Holds a policy "
-        f"caused are failures; trials lost to anything else were run again. The robot was armed again after a hold {results.armed} times."
+        f"caused are failures; trials lost to anything else were "
+        f"run again. The robot was armed again after a hold {results.armed} times."
     )
     rows = [("design (SHA-256)", design.digest()), *((k, v) for k, v in results.endpoints.items())]
     settings = [(key, value) for key, value in design.locked_part().items() if key != "arms"]
