@@ -120,16 +120,18 @@ class Safety(robot_pb2_grpc.RobotServiceServicer):
     """RobotService's modes, without a robot. ``requests`` are those that came."""
 
     def __init__(self) -> None:
-        self.mode = pb.SAFETY_MODE_DISARMED
+        self.mode, self.reason = pb.SAFETY_MODE_DISARMED, ""
         self.recent: list[pb.SafetyDecision] = []
         self.requests: list[Any] = []
 
     def hold(self, check: str) -> None:
-        self.mode = pb.SAFETY_MODE_HOLD
+        """As the safety layer does: the reason is the first cause, later commands are refused for the hold itself."""
+        self.mode, self.reason = pb.SAFETY_MODE_HOLD, f"{check}: because a test wants it"
         self.recent.append(pb.SafetyDecision(check=check, outcome="hold"))
+        self.recent.append(pb.SafetyDecision(check="session", outcome="refused"))
 
     def state(self) -> pb.SafetyState:
-        return pb.SafetyState(mode=self.mode, recent=self.recent)
+        return pb.SafetyState(mode=self.mode, reason=self.reason, recent=self.recent)
 
     def Arm(self, request: pb.ArmRequest, context: Any) -> pb.ArmResponse:
         self.requests.append(request)

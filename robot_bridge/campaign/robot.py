@@ -61,6 +61,13 @@ def mode_name(state: pb.SafetyState) -> str:
 
 
 def caused_by_policy(state: pb.SafetyState) -> bool:
-    """Whether the newest refusal or hold was about what the policy asked for."""
-    decisive = [decision for decision in state.recent if decision.outcome in ("refused", "hold")]
-    return bool(decisive) and decisive[-1].check in _POLICY_CHECKS
+    """Whether what began the hold was about what the policy asked for.
+
+    The safety layer's reason begins with the check that latched; decisions after it are mostly commands refused because
+    of the hold. Where a robot words its reasons otherwise, the newest decision has to do.
+    """
+    check = state.reason.partition(":")[0]
+    decisive = [decision.check for decision in state.recent if decision.outcome in ("refused", "hold")]
+    if check not in decisive and decisive:
+        check = decisive[-1]
+    return check in _POLICY_CHECKS
