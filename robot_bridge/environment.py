@@ -91,8 +91,11 @@ class RobotEnvironment:
     kind = "robot"
     num_envs = 1
 
-    def __init__(self, driver: Driver, config: RobotConfig, connect_timeout: float = 10.0) -> None:
-        """Connects. ``driver`` stays the maker's to close."""
+    def __init__(
+        self, driver: Driver, config: RobotConfig, *, auto_arm: bool = False, connect_timeout: float = 10.0
+    ) -> None:
+        """Connects. ``driver`` stays the maker's to close. ``auto_arm``: a reset arms a disarmed robot; cells only."""
+        self._auto_arm = auto_arm
         self._driver = driver
         self._config = config
         self.name = f"{config.embodiment} cell, {config.task}"
@@ -139,6 +142,8 @@ class RobotEnvironment:
         """Home the robot and have the scene of the seed laid out. Needs an armed robot."""
         if options:
             raise InvalidArgument(f"options {sorted(options)} are unknown; a robot's reset has none", field="options")
+        if self._auto_arm and self.layer.mode is SafetyMode.DISARMED:
+            self.arm(clear_stop=False, clear_fault=False)
         self._require_armed()
         self._running = False
         state = self._driver.latest_state()
@@ -285,7 +290,8 @@ class RobotEnvironment:
             if not self.session_alive():
                 self.layer.disarm()
             now = time.monotonic()
-            if self.layer.mode is SafetyMode.ARMED and self._driver.contact_age() > _CONTACT_LOST:
+            lasting = (SafetyMode.FAULT, SafetyMode.STOPPED)
+            if self.layer.mode not in lasting and self._driver.contact_age() > _CONTACT_LOST:
                 self.layer.fault("the robot process does not answer", now)
             if self._running and self.layer.mode is SafetyMode.ARMED:
                 with contextlib.suppress(LandbridgeError):

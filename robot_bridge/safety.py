@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from landbridge.errors import FailedPrecondition, LandbridgeError
+from landbridge.errors import FailedPrecondition
 from robot_bridge.drivers.protocol import RobotState
 from robot_bridge.limits import Limits, SafetyConfig
 
@@ -37,10 +37,8 @@ class SafetyMode(enum.Enum):
     FAULT = 5
 
 
-class Refused(LandbridgeError):
+class Refused(FailedPrecondition):
     """A command was not executed and the robot holds; ``check`` says which check it was."""
-
-    code = FailedPrecondition.code
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}; the robot holds until it is armed again")
@@ -185,7 +183,8 @@ class SafetyLayer:
         inside = np.clip(target, low, high)
         outside = float(np.max(np.abs(target - inside)))
         if outside > self.config.workspace_slack:
-            raise Refused("workspace", f"target {target.round(4).tolist()} lies {outside:.3f} m outside the workspace")
+            shown = ", ".join(f"{value:.4g}" for value in target)
+            raise Refused("workspace", f"target [{shown}] lies {outside:.3g} m outside the workspace")
         if outside > 0:
             self._limit("workspace", f"brought back {outside:.4f} m into the workspace", target, inside, changes, now)
         return inside

@@ -28,6 +28,7 @@ class RobotServeConfig:
     state: str = option("", "ZeroMQ endpoint of its state socket")
     cell: bool = option(False, "start the MuJoCo cell as the robot, instead of connecting to one")
     cell_seed: int = option(0, "the cell's own: with another, the same episode seeds lay out other scenes", minimum=0)
+    auto_arm: bool = option(False, "with --cell only: a reset arms a disarmed robot; a real one is armed by a person")
     host: str = option("127.0.0.1", "address to listen on; loopback unless told otherwise")
     port: int = option(50054, "port, 0 for any free one", minimum=0, maximum=65535)
     robot: RobotConfig = option(RobotConfig())
@@ -35,6 +36,8 @@ class RobotServeConfig:
     def __post_init__(self) -> None:
         if self.cell == bool(self.command or self.state) or bool(self.command) != bool(self.state):
             raise ValueError("give --command and --state of a robot, or --cell")
+        if self.auto_arm and not self.cell:
+            raise ValueError("auto_arm is for --cell: a real robot is armed by RobotService.Arm, after somebody looked")
 
 
 @contextlib.contextmanager
@@ -60,7 +63,7 @@ def serve(config: RobotServeConfig) -> int:
     with endpoints(config) as (command, state):
         driver = ZeroMQDriver(command, state)
         try:
-            environment = RobotEnvironment(driver, config.robot)
+            environment = RobotEnvironment(driver, config.robot, auto_arm=config.auto_arm)
             try:
                 _serve(config, environment, driver, stopped)
             finally:
