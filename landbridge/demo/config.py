@@ -19,6 +19,8 @@ class DemoConfig:
     demonstrations: int = option(24, "episodes of the scripted expert to imitate: few, for a weak start", minimum=1)
     imitation_steps: int = option(3000, "gradient steps of imitation", minimum=1)
     action_limit: float = option(0.1, "largest displacement a step may command, metres", minimum=0.005, maximum=0.1)
+    episode_steps: int = option(30, "time limit of simulated episodes: the expert needs about 16", minimum=1)
+    noise_level: float = option(0.5, "a of Flow-SDE: exploration", minimum=0.01)
     minutes: float = option(12.0, "of reinforcement learning", minimum=0.0)
     training: Path = option(TRAINING, "YAML file with settings of `landbridge learn rl`")
     envs: int = option(12, "simulators, a process each", minimum=2)

@@ -73,7 +73,8 @@ class Demo:
             group,
             "simulator",
             ["sim", "serve", f"maniskill:{config.task}", "--num-envs", config.envs, "--port", 0]
-            + ["--option", f"action_limit={config.action_limit}"],
+            + ["--option", f"action_limit={config.action_limit}"]
+            + ["--option", f"max_episode_steps={config.episode_steps}"],
         )
         demos = run / "demonstrations.npz"
         self._command(
@@ -90,7 +91,8 @@ class Demo:
             group,
             "imitation",
             ["learn", "sft", "--demos", demos, "--out", checkpoint, "--sft.steps", config.imitation_steps]
-            + ["--sft.seed", config.seed, "--policy.critic-inputs", "state,privileged"],
+            + ["--sft.seed", config.seed, "--policy.critic-inputs", "state,privileged"]
+            + ["--policy.noise-level", config.noise_level],
         )
         policy = self._server(group, "policy", ["policy", "serve", "--checkpoint", checkpoint, "--port", 0, "--pin", 0])
         self.progress.done(f"policy server at {policy.address} serves version 0")
