@@ -79,7 +79,7 @@ def main() -> int:
             safety_messages=sum(t.messages for t in found.trials if t.trial.arm.label == label),
             rearmed=found.armed,
         )
-    better = any(c.verdict == "better" for c in found.comparisons)
+    better = any(c.verdict == "rl is better than sft" for c in found.comparisons)
     return 0 if found.rates["rl"].value >= 0.6 and better else 1
 
 

@@ -30,3 +30,9 @@ def test_actions_and_episodes_are_the_same_over_grpc_and_in_process(tmp_path):
 def test_no_request_fails_and_no_answer_is_mixed_while_versions_swap(tmp_path, swaps):
     result = prove("proof_hotswap", tmp_path, "--swaps", swaps, "--period", "0.05")
     assert result["value"] == 0 and result["swaps"] == 30 and result["versions_seen"] > 15
+
+
+def test_the_table_of_results_is_made_from_the_result_files():
+    from benchmarks import tables
+
+    assert tables.PAGE.read_text() == tables.page(), "run python -m benchmarks.tables and commit"
