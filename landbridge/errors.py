@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf import duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
+from landbridge.durations import to_duration, to_seconds
 
 DOMAIN = "landbridge"
 
@@ -129,9 +130,7 @@ def to_status(error: LandbridgeError) -> status_pb2.Status:
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
         status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     if error.retry_after is not None:
-        delay = duration_pb2.Duration()
-        delay.FromNanoseconds(round(error.retry_after * 1e9))
-        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=to_duration(error.retry_after)))
     return status
 
 
@@ -158,7 +157,7 @@ def from_rpc_error(error: grpc.RpcError) -> LandbridgeError:
         if detail.Unpack(bad) and bad.field_violations:
             field = bad.field_violations[0].field
         elif detail.Unpack(info):
-            retry = info.retry_delay.ToNanoseconds() / 1e9
+            retry = to_seconds(info.retry_delay)
     return from_code(status.code, status.message, retry, field)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from google.protobuf import duration_pb2
-
 from landbridge import rpc
+from landbridge.durations import to_duration, to_seconds
 from landbridge.errors import InvalidArgument
 from landbridge.v1 import learner_pb2 as pb
 from landbridge.v1 import learner_pb2_grpc
@@ -44,8 +42,7 @@ class LearnerServicer(learner_pb2_grpc.LearnerServiceServicer):
         instance_id: str,
     ) -> None:
         self._intake, self._trainer, self._metrics, self._announcements = intake, trainer, metrics, announcements
-        self._run_seed, self._lease = run_seed, duration_pb2.Duration()
-        self._lease.FromNanoseconds(round(lease * 1e9))
+        self._run_seed, self._lease = run_seed, to_duration(lease)
         self._hash, self._instance = architecture_hash, instance_id
 
     def service(self) -> rpc.Service:
@@ -57,7 +54,7 @@ class LearnerServicer(learner_pb2_grpc.LearnerServiceServicer):
         """See ``learner.proto``."""
         if not 0 <= request.count <= MAX_TICKETS:
             raise InvalidArgument(f"count {request.count}: 0 (for 1) to {MAX_TICKETS}", field="count")
-        wait = _seconds(request.wait)
+        wait = to_seconds(request.wait)
         if wait < 0:
             raise InvalidArgument(f"wait {wait:g} s: 0 or more", field="wait")
         tickets, finished, version = self._intake.acquire(
@@ -145,7 +142,7 @@ class LearnerServicer(learner_pb2_grpc.LearnerServiceServicer):
 
     def Pause(self, request: pb.PauseLearnerRequest, context: Any) -> pb.PauseLearnerResponse:
         """See ``learner.proto``."""
-        lease = _seconds(request.lease)
+        lease = to_seconds(request.lease)
         if not 0 < lease <= MAX_PAUSE:
             raise InvalidArgument(
                 f"lease: a pause lasts more than 0 and at most {MAX_PAUSE:g} s, {lease:g} s came", field="lease"
@@ -162,9 +159,3 @@ class LearnerServicer(learner_pb2_grpc.LearnerServiceServicer):
         remaining = context.time_remaining()
         limit = _CHECKPOINT_SECONDS if remaining is None else min(_CHECKPOINT_SECONDS, remaining)
         return pb.CheckpointResponse(path=str(self._trainer.checkpoint(limit).absolute()))
-
-
-def _seconds(duration: duration_pb2.Duration) -> float:
-    with contextlib.suppress(OverflowError):
-        return duration.ToNanoseconds() / 1e9
-    return -1.0

@@ -6,8 +6,8 @@ import os
 import time
 
 import numpy as np
-from google.protobuf import duration_pb2
 
+from landbridge.durations import to_duration, to_seconds
 from landbridge.errors import DeadlineExceeded, InvalidArgument, LandbridgeError, Path
 from landbridge.tensors import decode, encode, encode_map, expect
 from landbridge.v1 import policy_pb2 as pb
@@ -42,7 +42,7 @@ class RequestDecoder:
         """
         limit = MAX_WAIT if remaining is None else min(MAX_WAIT, remaining)
         if message.HasField("timeout"):
-            limit = min(limit, message.timeout.ToNanoseconds() / 1e9)
+            limit = min(limit, to_seconds(message.timeout))
         if limit <= 0:
             raise DeadlineExceeded("the deadline passed before the request was read; it was not computed")
         deadline = time.monotonic() + limit
@@ -121,10 +121,7 @@ def encode_result(message: pb.InferRequest, request: Request, result: Result) ->
 
 def encode_error(message: pb.InferRequest, error: LandbridgeError) -> pb.InferResponse:
     """The answer, inside a stream, to a request that failed."""
-    retry = None
-    if error.retry_after is not None:
-        retry = duration_pb2.Duration()
-        retry.FromNanoseconds(round(error.retry_after * 1e9))
+    retry = None if error.retry_after is None else to_duration(error.retry_after)
     return pb.InferResponse(
         request_id=message.request_id,
         episode_id=message.episode_id,

@@ -13,6 +13,7 @@ from google.protobuf import timestamp_pb2
 
 from landbridge import telemetry
 from landbridge.contract_codec import contract_to_proto
+from landbridge.durations import to_seconds
 from landbridge.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from landbridge.v1 import policy_pb2 as pb
 from landbridge.v1 import policy_pb2_grpc, weights_pb2
@@ -148,7 +149,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
 
     def Pause(self, request: pb.PauseRequest, context: Any) -> pb.PauseResponse:
         """See ``policy.proto``."""
-        seconds = request.lease.ToNanoseconds() / 1e9
+        seconds = to_seconds(request.lease)
         if not 0 < seconds <= MAX_PAUSE:
             raise InvalidArgument(
                 f"a pause lasts more than 0 and at most {MAX_PAUSE:g} s, {seconds:g} s came", field="lease"

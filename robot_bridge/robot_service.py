@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from google.protobuf import duration_pb2
 
 from landbridge import rpc
+from landbridge.durations import to_duration
 from landbridge.env.sessions import Sessions
 from landbridge.errors import InvalidArgument
 from landbridge.tensors import encode_map
@@ -76,8 +76,7 @@ class RobotServicer(robot_pb2_grpc.RobotServiceServicer):
 
     def _state(self) -> pb.SafetyState:
         layer = self._environment.layer
-        age = duration_pb2.Duration()
-        age.FromNanoseconds(int(max(0.0, self._driver.latest_state().age(time.monotonic())) * 1e9))
+        age = to_duration(max(0.0, self._driver.latest_state().age(time.monotonic())))
         with layer.lock:
             return pb.SafetyState(
                 mode=_mode(layer.mode.value),

@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 import grpc
 import numpy as np
-from google.protobuf import duration_pb2, json_format, struct_pb2
+from google.protobuf import json_format, struct_pb2
 
 from landbridge import rpc
 from landbridge.contract import Contract
 from landbridge.contract_codec import contract_from_proto
+from landbridge.durations import to_duration, to_seconds
 from landbridge.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -141,9 +142,11 @@ class EnvClient:
 
         ``stream``: the session's chunks travel on one persistent StepStream, the cheapest way for many small chunks.
         """
-        request = pb.OpenRequest(client_name=name, num_envs=num_envs, lease=None if lease is None else _duration(lease))
+        request = pb.OpenRequest(
+            client_name=name, num_envs=num_envs, lease=None if lease is None else to_duration(lease)
+        )
         granted = rpc.call(self.stub.Open, request, self.timeout)
-        return EnvSession(self, granted.session_id, granted.num_envs, granted.lease.ToNanoseconds() / 1e9, stream)
+        return EnvSession(self, granted.session_id, granted.num_envs, to_seconds(granted.lease), stream)
 
     def close(self) -> None:
         """Close the connection."""
@@ -247,7 +250,7 @@ class EnvSession:
             actions=encode(actions),
             evaluation=_EVALUATIONS[evaluation],
             request_id=request_id,
-            timeout=None if timeout is None else _duration(timeout),
+            timeout=None if timeout is None else to_duration(timeout),
         )
 
     def render(self, env_id: int) -> np.ndarray:
@@ -374,9 +377,3 @@ def _parse(response: pb.StepResponse) -> StepResult:
             )
         },
     )
-
-
-def _duration(seconds: float) -> duration_pb2.Duration:
-    made = duration_pb2.Duration()
-    made.FromNanoseconds(round(seconds * 1e9))
-    return made

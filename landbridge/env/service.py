@@ -13,10 +13,11 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
-from google.protobuf import duration_pb2, json_format
+from google.protobuf import json_format
 
 from landbridge import rpc, telemetry
 from landbridge.contract_codec import contract_to_proto
+from landbridge.durations import to_duration, to_seconds
 from landbridge.env.protocol import ChunkResult, Observation, VectorBackend
 from landbridge.env.sessions import Session, Sessions, Slot, State
 from landbridge.errors import (
@@ -109,11 +110,9 @@ class EnvServicer(env_pb2_grpc.EnvServiceServicer):
 
     def Open(self, request: pb.OpenRequest, context: Any) -> pb.OpenResponse:
         """See ``env.proto``."""
-        lease = request.lease.ToNanoseconds() / 1e9 if request.HasField("lease") else None
+        lease = to_seconds(request.lease) if request.HasField("lease") else None
         session = self._sessions.open(request.client_name, request.num_envs, lease)
-        granted = duration_pb2.Duration()
-        granted.FromNanoseconds(int(session.lease * 1e9))
-        return pb.OpenResponse(session_id=session.id, num_envs=len(session.slots), lease=granted)
+        return pb.OpenResponse(session_id=session.id, num_envs=len(session.slots), lease=to_duration(session.lease))
 
     def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
         """See ``env.proto``."""
@@ -160,7 +159,7 @@ class EnvServicer(env_pb2_grpc.EnvServiceServicer):
     def StepStream(self, requests: Iterable[pb.StepChunkRequest], context: Any) -> Iterator[pb.StepResponse]:
         """See ``env.proto``."""
         for request in requests:
-            own = request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None
+            own = to_seconds(request.timeout) if request.HasField("timeout") else None
             try:
                 response = self._step_chunk(request, _Limit.of(context, own))
             except LandbridgeError as error:

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
-from google.protobuf import duration_pb2
-
 from landbridge import rpc
+from landbridge.durations import to_duration
 from landbridge.errors import DataLoss
 from landbridge.v1 import learner_pb2 as pb
 from landbridge.v1 import learner_pb2_grpc, weights_pb2
@@ -30,7 +29,7 @@ class LearnerClient:
 
     def acquire(self, worker_id: str, count: int, wait: float) -> pb.AcquireRolloutResponse:
         """Ask for up to ``count`` tickets, waiting up to ``wait`` seconds for the first."""
-        request = pb.AcquireRolloutRequest(worker_id=worker_id, count=count, wait=_duration(wait))
+        request = pb.AcquireRolloutRequest(worker_id=worker_id, count=count, wait=to_duration(wait))
         return rpc.call(self._stub.AcquireRollout, request, wait + self._timeout)
 
     def release(self, ticket: str, reason: str) -> None:
@@ -75,7 +74,7 @@ class LearnerClient:
 
     def pause(self, lease: float) -> str:
         """Stop giving tickets and updating for up to ``lease`` seconds; returns the lease's id."""
-        return rpc.call(self._stub.Pause, pb.PauseLearnerRequest(lease=_duration(lease)), self._timeout).lease_id
+        return rpc.call(self._stub.Pause, pb.PauseLearnerRequest(lease=to_duration(lease)), self._timeout).lease_id
 
     def resume(self, lease_id: str) -> None:
         """End a pause."""
@@ -91,9 +90,3 @@ class LearnerClient:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _duration(seconds: float) -> duration_pb2.Duration:
-    made = duration_pb2.Duration()
-    made.FromNanoseconds(round(seconds * 1e9))
-    return made

@@ -18,7 +18,8 @@ import numpy as np
 from landbridge import rpc
 from landbridge.contract import Contract
 from landbridge.contract_codec import contract_from_proto
-from landbridge.policy.messages import InferOptions, InferResult, build_request, duration, parse_response
+from landbridge.durations import to_duration
+from landbridge.policy.messages import InferOptions, InferResult, build_request, parse_response
 from landbridge.policy.stream import InferStream
 from landbridge.v1 import policy_pb2 as pb
 from landbridge.v1 import policy_pb2_grpc
@@ -136,7 +137,7 @@ class PolicyClient:
 
     def pause(self, lease: float) -> str:
         """Hold inference back for up to ``lease`` seconds; returns the lease's id."""
-        request = pb.PauseRequest(lease=duration(lease))
+        request = pb.PauseRequest(lease=to_duration(lease))
         reply: pb.PauseResponse = rpc.call(self._stub.Pause, request, self.timeout)
         return reply.lease_id
 

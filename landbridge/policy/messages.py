@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
 import numpy as np
-from google.protobuf import duration_pb2
 
+from landbridge.durations import to_duration, to_seconds
 from landbridge.errors import Internal, from_code
 from landbridge.tensors import decode, decode_map, encode_map
 from landbridge.v1 import policy_pb2 as pb
@@ -75,7 +75,7 @@ def build_request(
         version=options.get("version"),
         want_trace=options.get("want_trace", False),
         want_value=options.get("want_value", False),
-        timeout=None if timeout is None else duration(timeout),
+        timeout=None if timeout is None else to_duration(timeout),
     )
 
 
@@ -84,7 +84,7 @@ def parse_response(request: pb.InferRequest, response: pb.InferResponse) -> Infe
     if response.request_id != request.request_id:
         raise Internal(f"the answer to request {response.request_id} came for request {request.request_id}; dropped")
     if response.HasField("error"):
-        retry = response.error.retry_after.ToNanoseconds() / 1e9 if response.error.HasField("retry_after") else None
+        retry = to_seconds(response.error.retry_after) if response.error.HasField("retry_after") else None
         raise from_code(response.error.code, response.error.message, retry)
     return InferResult(
         actions=decode(response.actions, "actions"),
@@ -99,10 +99,3 @@ def parse_response(request: pb.InferRequest, response: pb.InferResponse) -> Infe
         computed=response.timings.computed,
         batch_rows=response.timings.batch_rows,
     )
-
-
-def duration(seconds: float) -> duration_pb2.Duration:
-    """The wire form of a time in seconds."""
-    made = duration_pb2.Duration()
-    made.FromNanoseconds(round(seconds * 1e9))
-    return made
