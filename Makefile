@@ -41,8 +41,8 @@ demo: simulators  ## the whole way, from demonstrations to a robot cell; Ctrl-C 
 
 test: simulators lint  ## everything CI runs
 	$(BIN)/pytest tests
-	$(LANDBRIDGE_HOME)/envs/maniskill/bin/python -m pytest -m maniskill tests/unit
-	$(LANDBRIDGE_HOME)/envs/robosuite/bin/python -m pytest -m cell tests/unit
+	$(LANDBRIDGE_HOME)/envs/maniskill/bin/python -m pytest tests/unit/test_maniskill_*.py
+	$(LANDBRIDGE_HOME)/envs/robosuite/bin/python -m pytest tests/unit/test_cell.py
 
 test-fast: setup  ## unit tests only
 	$(BIN)/pytest tests/unit

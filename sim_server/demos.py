@@ -20,7 +20,7 @@ from landbridge.contract import Contract
 from landbridge.contract_codec import contract_to_json
 from landbridge.env.client import EnvClient, EnvSession
 from landbridge.errors import FailedPrecondition
-from sim_server.experts import Expert, make_expert
+from sim_server.experts import MAX_STEP, Expert, make_expert
 
 OBSERVATION = "state"
 """The tensor experts read."""
@@ -51,13 +51,18 @@ def record(address: str, config: DemoConfig, progress: Callable[[str], None]) ->
     """Drive the endpoint at ``address`` until enough episodes succeeded; returns the file written."""
     with EnvClient(address, config.timeout) as client:
         info = client.info(wait=True)
-        make_expert(info.contract.task)  # is there one? Say so before anything is opened
+        expert_for(info.contract)  # is there one? Say so before anything is opened
         wanted = min(config.num_envs or max(1, info.free_envs), config.episodes)
         with client.open(wanted, name="demos") as session:
             kept = _collect(session, info.contract, config, progress)
     _write(config.out, info.contract, kept)
     progress(f"{len(kept)} episodes, {sum(len(e.actions) for e in kept)} steps in {config.out}")
     return config.out
+
+
+def expert_for(contract: Contract) -> Expert:
+    """The task's expert, asking for no more than the contract allows: what is clipped would be recorded unclipped."""
+    return make_expert(contract.task, min(MAX_STEP, float(contract.action.bounds()[1].flat[0])))
 
 
 def _collect(
@@ -76,7 +81,7 @@ def _collect(
                 "allow more with --max-tries, or look at the expert"
             )
         seeds = [config.first_seed + tried + i for i in range(count)]
-        for episode in _run_side_by_side(session, contract.task, seeds):
+        for episode in _run_side_by_side(session, contract, seeds):
             done[episode.seed] = episode
         tried += count
         succeeded = sum(e.success for e in done.values())
@@ -84,9 +89,9 @@ def _collect(
     return [done[seed] for seed in sorted(done) if done[seed].success][: config.episodes]
 
 
-def _run_side_by_side(session: EnvSession, task: str, seeds: list[int]) -> list[_Episode]:
+def _run_side_by_side(session: EnvSession, contract: Contract, seeds: list[int]) -> list[_Episode]:
     """One episode in each of the first ``len(seeds)`` environments; lost ones count as failed."""
-    episodes = [_Episode(seed, make_expert(task), [], []) for seed in seeds]
+    episodes = [_Episode(seed, expert_for(contract), [], []) for seed in seeds]
     running = list(range(len(seeds)))
     observation = session.reset(running, seeds).observation
     while running:

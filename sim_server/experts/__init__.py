@@ -15,6 +15,9 @@ import numpy as np
 from landbridge.errors import NotFound
 from sim_server.experts.cube import PickCubeExpert, pull_cube, push_cube
 
+MAX_STEP = 0.1
+"""Metres in one step: further than the arm's drive follows."""
+
 
 class Expert(Protocol):
     """A reactive policy: no plan, a little memory within an episode."""
@@ -35,7 +38,7 @@ _EXPERTS: dict[str, Callable[[float], Expert]] = {
 }
 
 
-def make_expert(task: str, max_step: float = 0.1) -> Expert:
+def make_expert(task: str, max_step: float = MAX_STEP) -> Expert:
     """The expert for ``task``; ``max_step`` bounds the length of a displacement asked for in one step (metres)."""
     if task not in _EXPERTS:
         close = difflib.get_close_matches(task, _EXPERTS, n=1)

@@ -12,7 +12,6 @@ from robot_bridge.cell.model import HOME, MAX_WIDTH
 from robot_bridge.cell.simulation import GOAL_RADIUS, CellSimulation
 from sim_server.experts import make_expert
 
-pytestmark = pytest.mark.cell
 STEP = 0.05
 
 

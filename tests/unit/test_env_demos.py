@@ -106,6 +106,17 @@ def test_the_file_does_not_depend_on_the_number_of_environments(tmp_path: Path) 
     assert all(np.array_equal(held[0][name], held[1][name]) for name in held[0])
 
 
+def test_the_expert_asks_for_no_more_than_the_contract_allows(tmp_path: Path) -> None:
+    world = PointCube(2)
+    bounded = TensorSpec("action", (4,), low=(-0.03, -0.03, -0.03, 0.0), high=(0.03, 0.03, 0.03, 0.08))
+    world.contract = dataclasses.replace(world.contract, action=bounded)
+    with served(EnvServicer(world)) as client:
+        path = record(client.address, DemoConfig(episodes=2, out=tmp_path / "demos.npz"), lambda line: None)
+    with np.load(path, allow_pickle=False) as data:
+        lengths = np.linalg.norm(data["actions"][:, :3], axis=1)
+    assert lengths.max() == pytest.approx(0.03)
+
+
 def test_an_expert_that_fails_is_not_tried_for_ever(tmp_path: Path) -> None:
     config = DemoConfig(episodes=5, out=tmp_path / "demos.npz", max_tries=6)
     with (

@@ -14,8 +14,6 @@ from sim_server.adapters import make_env
 from sim_server.adapters.maniskill import ManiSkillEnv
 from sim_server.experts import make_expert
 
-pytestmark = pytest.mark.maniskill
-
 CUBE, GOAL, TCP, WIDTH, QVEL = slice(18, 21), slice(21, 24), slice(14, 17), 17, slice(7, 14)
 
 

@@ -16,8 +16,6 @@ from maniskill_reference import simulator_state
 from sim_server.adapters import make_env
 from sim_server.experts import make_expert
 
-pytestmark = pytest.mark.maniskill
-
 RANDOM_SEEDS = (3, 11, 2**31 - 1)
 EXPERT_SEEDS = (100, 101, 102, 103)
 LENGTH = 200
