@@ -43,7 +43,7 @@ class Demo:
             version = self.current_version(policy.address)
             for label, number in (("sft", 0), ("rl", version)):
                 self.results[label] = self.evaluate(group, policy.address, simulator.address, label, number)
-            self._stop(simulator)
+            self.stop(simulator)
             self._campaign(group, policy.address, version)
         return self._report()
 
@@ -69,13 +69,7 @@ class Demo:
         """Demonstrations, imitation, reinforcement learning; returns the simulator's and the policy's servers."""
         config, run = self.config, self.run
         self.progress.begin("demonstrations")
-        simulator = self._server(
-            group,
-            "simulator",
-            ["sim", "serve", f"maniskill:{config.task}", "--num-envs", config.envs, "--port", 0]
-            + ["--option", f"action_limit={config.action_limit}"]
-            + ["--option", f"max_episode_steps={config.episode_steps}"],
-        )
+        simulator = self.simulator(group, config.episode_steps)
         demos = run / "demonstrations.npz"
         self._command(
             group,
@@ -110,6 +104,16 @@ class Demo:
             f"{self.current_version(policy.address)} versions hot-swapped into the running policy server"
         )
         return simulator, policy
+
+    def simulator(self, group: ProcessGroup, episode_steps: int) -> Child:
+        """A running sim server of the task."""
+        config = self.config
+        return self._server(
+            group,
+            f"simulator-{episode_steps}",
+            ["sim", "serve", f"maniskill:{config.task}", "--num-envs", config.envs, "--port", 0]
+            + ["--option", f"action_limit={config.action_limit}", "--option", f"max_episode_steps={episode_steps}"],
+        )
 
     def evaluate(self, group: ProcessGroup, policy: str, env: str, label: str, version: int) -> dict[str, Any]:
         self.progress.begin(f"evaluation of version {version} in simulation")
@@ -171,7 +175,8 @@ class Demo:
         return child
 
     @staticmethod
-    def _stop(child: Child) -> None:
+    def stop(child: Child) -> None:
+        """End a server that is no longer needed."""
         child.terminate()
         child.wait(4.0)
         child.kill()
