@@ -1,4 +1,4 @@
-"""``docs/results.md`` from ``docs/results/*.json``; with ``--check``, exit 1 when it is stale.
+"""``docs/results.md`` and ``docs/figures`` from ``docs/results/*.json``; with ``--check``, exit 1 when one is stale.
 
 Run: ``python -m benchmarks.tables``.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
+from benchmarks.curves import FIGURES, figures
 from benchmarks.results import ROOT
 
 PAGE = ROOT / "docs" / "results.md"
@@ -37,15 +39,27 @@ def _row(result: dict[str, Any]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def made() -> dict[Path, str]:
+    """Every file that is made from results, and what it has to hold."""
+    return {PAGE: page(), **{FIGURES / name: svg for name, svg in figures().items()}}
+
+
+def stale() -> list[str]:
+    """Files that differ from what the results give."""
+    return [path.name for path, text in made().items() if not path.exists() or path.read_text() != text]
+
+
 def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     if parser.parse_args().check:
-        fresh = PAGE.exists() and PAGE.read_text() == page()
-        print("docs/results.md is fresh" if fresh else "docs/results.md is stale: run python -m benchmarks.tables")
-        return 0 if fresh else 1
-    PAGE.write_text(page())
+        names = stale()
+        print(f"stale: {', '.join(names)}; run python -m benchmarks.tables" if names else "fresh")
+        return 1 if names else 0
+    for path, text in made().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return 0
 
 

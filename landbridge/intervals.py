@@ -28,7 +28,9 @@ class Rate:
         rate = self.value
         centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-        return max(0.0, centre - half), min(1.0, centre + half)
+        low = centre - half if self.successes else 0.0  # rounding leaves 1e-17 of what is exactly nothing
+        high = centre + half if self.successes < n else 1.0
+        return low, high
 
     def __str__(self) -> str:
         low, high = self.interval()

@@ -96,3 +96,8 @@ def test_the_detectable_difference_has_the_power_asked_for_and_shrinks_with_tria
     assert s.power("fisher", 25, 0.5, 0.5 + few, 0.05, "two-sided") >= 0.8
     assert s.power("fisher", 25, 0.5, 0.5 + few - 0.005, 0.05, "two-sided") < 0.8
     assert s.detectable("fisher", 3, 0.5, 0.05, 0.8, "two-sided") is None
+
+
+def test_an_interval_ends_exactly_where_nothing_or_everything_succeeded() -> None:
+    assert Rate(0, 12).interval()[0] == 0.0 and Rate(0, 12).interval()[1] == pytest.approx(0.2425, abs=1e-4)
+    assert Rate(7, 7).interval()[1] == 1.0 and Rate(7, 7).interval()[0] == pytest.approx(0.6457, abs=1e-4)
