@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from landbridge import environments, rpc, telemetry
-from landbridge.config import option
+from landbridge.config import option, to_mapping
 from landbridge.env.service import EnvServicer
 from landbridge.errors import InvalidArgument
 from landbridge.process import ProcessGroup, announce_ready, read_ready, watch_parent
+from robot_bridge.cell.config import CellConfig
 from robot_bridge.drivers.zeromq import ZeroMQDriver
 from robot_bridge.environment import RobotConfig, RobotEnvironment
 from robot_bridge.robot_service import RobotServicer
@@ -32,12 +33,25 @@ class RobotServeConfig:
     host: str = option("127.0.0.1", "address to listen on; loopback unless told otherwise")
     port: int = option(50054, "port, 0 for any free one", minimum=0, maximum=65535)
     robot: RobotConfig = option(RobotConfig())
+    simulated: CellConfig = option(CellConfig())
+    """What the cell of ``--cell`` is like: latencies, noise, controller."""
 
     def __post_init__(self) -> None:
         if self.cell == bool(self.command or self.state) or bool(self.command) != bool(self.state):
             raise ValueError("give --command and --state of a robot, or --cell")
+        if not self.cell and self.simulated != CellConfig():
+            raise ValueError("simulated is for --cell: a real robot is as it is")
         if self.auto_arm and not self.cell:
             raise ValueError("auto_arm is for --cell: a real robot is armed by RobotService.Arm, after somebody looked")
+
+
+def cell_flags(simulated: CellConfig) -> list[str]:
+    """The cell process's command line for ``simulated``."""
+    words = []
+    for name, value in to_mapping(simulated).items():
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        words += [f"--cell.{name.replace('_', '-')}={text}"]  # joined by =: a value may begin with a minus
+    return words
 
 
 @contextlib.contextmanager
@@ -49,7 +63,7 @@ def endpoints(config: RobotServeConfig) -> Iterator[tuple[str, str]]:
     python = environments.python_for("robosuite")
     with ProcessGroup() as group:
         words = ["-m", "robot_bridge.cell", "--seed", str(config.cell_seed), "--speed", str(config.robot.speed)]
-        cell = group.start("cell", [python, *words])
+        cell = group.start("cell", [python, *words, *cell_flags(config.simulated)])
         ready = read_ready(cell, CELL_START)
         yield str(ready["address"]), str(ready["state_endpoint"])
 

@@ -88,7 +88,7 @@ class ManiSkillEnv:
         self._succeeded = self._grasped = False
         self._ended = ""
         self._random = Randomisation(self.options, seed)
-        self._waiting = self._random.waiting()
+        self._pending = self._random.pending()
         self._place(seed % _SEEDS)
         goal = self._task.goal.pose.p
         self._goal_world, self._goal = goal.tolist(), self._panda.in_base(goal)
@@ -153,7 +153,7 @@ class ManiSkillEnv:
         """For each step of a chunk the displacement float32 [3] and the finger target that take effect then."""
         if self._random.alters_commands:
             clipped = np.minimum(np.maximum(actions, self._low), self._high)
-            altered, self._waiting = self._random.commands(clipped, self._waiting)
+            altered = self._random.commands(clipped, self._pending)
             goals = self._altered_targets(altered)  # a gain may lead beyond the contract's bounds
         else:
             goals = self._targets(actions)

@@ -212,6 +212,18 @@ def test_gain_scales_the_displacement_and_not_the_width():
     assert np.array_equal(strong.step_chunk(wander(4), False).observation["state"], expected)
 
 
+def test_a_slow_gripper_follows_at_its_speed_and_goes_on_in_the_next_chunk():
+    env, slow = pick_cube(), pick_cube(gripper_speed=(0.2, 0.2))  # 10 mm a control step
+    closing, ramp = still(5), still(5)
+    closing[:, 3] = [0, 0, 0, 0.08, 0.08]
+    ramp[:, 3] = [0.07, 0.06, 0.05, 0.06, 0.07]
+    env.reset(0, {})
+    slow.reset(0, {})
+    expected = env.step_chunk(ramp, False).observation["state"]
+    slow.step_chunk(closing[:2], False)
+    assert np.array_equal(slow.step_chunk(closing[2:], False).observation["state"], expected)
+
+
 def test_friction_and_mass_of_the_cube_change_the_physics_and_only_when_asked():
     plain, slippery, heavy = pick_cube(), pick_cube(cube_friction=(0, 0)), pick_cube(cube_mass_scale=(40, 40))
     lifted = run_expert(plain, "PickCube-v1", 2)
@@ -235,7 +247,7 @@ def test_the_action_limit_is_the_contract_s_bound_and_clips():
 
 
 def test_a_saved_state_continues_exactly_also_past_an_unevaluated_success():
-    options = {"position_jitter": 0.002, "action_delay_steps": (1, 1), "terminate_on_success": True}
+    options = {"position_jitter": 0.002, "action_delay_steps": (1, 1), "gripper_speed": (0.5, 0.5)}
     env, other = pick_cube(**options), pick_cube(**options)
     expert = make_expert("PickCube-v1")
     expert.reset()
