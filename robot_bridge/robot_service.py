@@ -15,11 +15,12 @@ from landbridge.errors import InvalidArgument
 from landbridge.tensors import encode_map
 from landbridge.v1 import robot_pb2 as pb
 from landbridge.v1 import robot_pb2_grpc
-from robot_bridge.drivers.protocol import Driver
+from robot_bridge.drivers.protocol import Driver, RobotState
 from robot_bridge.environment import RobotEnvironment
 from robot_bridge.safety import Recorded
 
-_DEFAULT_RATE = 20.0
+_LOOK = 0.002
+"""Seconds between looks for a new measurement."""
 
 
 class RobotServicer(robot_pb2_grpc.RobotServiceServicer):
@@ -56,23 +57,30 @@ class RobotServicer(robot_pb2_grpc.RobotServiceServicer):
         """See ``robot.proto``."""
         if not 0 <= request.max_rate_hz <= 1000:
             raise InvalidArgument(f"max_rate_hz {request.max_rate_hz:g}: 0 to 1000", field="max_rate_hz")
-        pause = 1.0 / (request.max_rate_hz or _DEFAULT_RATE)
+        pause = 1.0 / request.max_rate_hz if request.max_rate_hz else 0.0
         layer, told = self._environment.layer, time.monotonic()
+        sent: tuple[float, int] | None = None
         while context.is_active():
             state = self._driver.latest_state()
             with layer.lock:
                 decisions = [_decision(d) for d in layer.recent if d.time > told]
                 told = max([told, *(d.time for d in layer.recent)])
-            measured = {
-                "joint_position": state.joint_position,
-                "joint_velocity": state.joint_velocity,
-                "tool_position": state.tool_position,
-                "gripper_width": np.array([state.gripper_width]),
-            }
-            yield pb.Telemetry(
-                time=state.measured_at, measured=encode_map(measured), mode=_mode(layer.mode.value), decisions=decisions
-            )
-            time.sleep(pause)
+            if decisions or (state.measured_at, layer.mode.value) != sent:
+                sent = state.measured_at, layer.mode.value
+                yield self._telemetry(state, decisions)
+                time.sleep(pause)
+            else:
+                time.sleep(_LOOK)
+
+    def _telemetry(self, state: RobotState, decisions: list[pb.SafetyDecision]) -> pb.Telemetry:
+        measured = {
+            "joint_position": state.joint_position,
+            "joint_velocity": state.joint_velocity,
+            "tool_position": state.tool_position,
+            "gripper_width": np.array([state.gripper_width]),
+        }
+        mode = _mode(self._environment.layer.mode.value)
+        return pb.Telemetry(time=state.measured_at, measured=encode_map(measured), mode=mode, decisions=decisions)
 
     def _state(self) -> pb.SafetyState:
         layer = self._environment.layer

@@ -120,7 +120,8 @@ class RobotServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamTelemetry(self, request, context):
-        """What the robot measures and what the safety layer decides, as it happens.
+        """What the robot measures and what the safety layer decides, as it happens. A measurement is told once; one that is
+        told again comes with a decision or a change of mode.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
