@@ -65,7 +65,7 @@ class ManiSkillEnv:
         self.max_episode_steps = options.max_episode_steps
         self._physics = PhysicsScene(env)
         self._panda = LeanPanda(env, self._physics)
-        self._task = TASKS[task](env)
+        self._task = TASKS[task](env, options.goal_tolerance)
         self._table, self._table_pose = env.table_scene.table._objs[0], env.table_scene.table._objs[0].pose
         self._cube = self._task.cube.find_component_by_type(sapien.physx.PhysxRigidDynamicComponent)
         self._cube_mass, self._cube_inertia = self._cube.mass, self._cube.inertia
@@ -84,7 +84,7 @@ class ManiSkillEnv:
             raise InvalidArgument(f"reset options {sorted(options)}: this adapter has none", field="options")
         self._seed = seed
         self._log: list[np.ndarray] = []
-        self._step = 0
+        self._step = self._held = 0
         self._succeeded = self._grasped = False
         self._ended = ""
         self._random = Randomisation(self.options, seed)
@@ -140,10 +140,12 @@ class ManiSkillEnv:
                 reading = self._read()
                 judged = self._task.judge(reading, self._goal_world)
                 self._grasped = judged.grasped
-                self._succeeded = self._succeeded or judged.success
-                evaluated[index], success[index] = True, judged.success
-                rewards[index] = judged.reward if self.options.reward == "normalized_dense" else judged.success
-                if judged.success and self.options.terminate_on_success:
+                self._held = self._held + 1 if judged.success else 0
+                succeeds = self._held >= self.options.hold_steps
+                self._succeeded = self._succeeded or succeeds
+                evaluated[index], success[index] = True, succeeds
+                rewards[index] = judged.reward if self.options.reward == "normalized_dense" else succeeds
+                if succeeds and self.options.terminate_on_success:
                     terminated, last = True, index
                     break
         self._log.append(actions[: last + 1].copy())
@@ -232,7 +234,7 @@ class ManiSkillEnv:
     def save_state(self) -> bytes:
         """Seed and actions so far: ManiSkill's own state is not exact, a replay is."""
         header = {**self._identity(), "seed": self._seed, "succeeded": self._succeeded, "grasped": self._grasped}
-        header["ended"] = self._ended
+        header |= {"ended": self._ended, "held": self._held}
         return json.dumps(header).encode() + b"\n" + b"".join(chunk.tobytes() for chunk in self._log)
 
     def restore_state(self, state: bytes) -> Observation:
@@ -243,6 +245,7 @@ class ManiSkillEnv:
         for due in self._due(actions):
             self._move(due)
         self._succeeded, self._grasped, self._ended = saved["succeeded"], saved["grasped"], saved["ended"]
+        self._held = int(saved["held"])
         return self._observe(self._read())
 
     def _identity(self) -> dict[str, Any]:

@@ -32,6 +32,12 @@ class ManiSkillOptions:
         choices=("normalized_dense", "sparse"),
     )
     terminate_on_success: bool = option(True, "success ends the episode")
+    goal_tolerance: float = option(
+        1.0, "share of ManiSkill's goal radius that counts; less trains a policy to spare", minimum=0.01, maximum=1.0
+    )
+    hold_steps: int = option(
+        1, "steps looked at, one after the other, that success must last to count; more teaches to stay", minimum=1
+    )
     action_limit: float = option(0.1, "largest displacement a step, metres an axis", minimum=0.001, maximum=0.1)
     position_noise: float = option(0.0, "std of the cube position's constant error in an episode, metres", minimum=0.0)
     position_jitter: float = option(0.0, "std of the noise on every reading of it, metres", minimum=0.0)

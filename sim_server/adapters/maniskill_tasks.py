@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
 
 class Task(Protocol):
-    """One ManiSkill task, seen through its actors."""
+    """One ManiSkill task, seen through its actors. Made from the env and the share of its goal radius that counts."""
 
     instruction: str
     cube: Any
@@ -73,10 +73,10 @@ class PickCube:
 
     instruction = "pick up the cube and hold it at the goal"
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, tolerance: float) -> None:
         self.cube = env.cube._objs[0]
         self.goal = env.goal_site._objs[0]
-        self._threshold = float(np.float32(env.goal_thresh))
+        self._threshold = float(np.float32(env.goal_thresh)) * tolerance
         self._static = float(np.float32(0.2))
         self._spread, self._height = float(env.cube_spawn_half_size), float(env.max_goal_height)
         fingers = (env.agent.finger1_link._objs[0], env.agent.finger2_link._objs[0])
@@ -120,10 +120,10 @@ class _SlideCube:
     _best = 0.0
     """ManiSkill's largest dense reward, by which it normalises."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, tolerance: float) -> None:
         self.cube = env.obj._objs[0]
         self.goal = env.goal_region._objs[0]
-        self._radius = float(np.float32(env.goal_radius))
+        self._radius = float(np.float32(env.goal_radius)) * tolerance
         self._top = float(np.float32(CUBE_HALF_SIZE + 5e-3))
 
     def start(self, generator: Any) -> Start:
@@ -233,4 +233,8 @@ class _Grip:
         return degrees(acos(min(1.0, max(-1.0, along)))) <= GRASP_ANGLE
 
 
-TASKS: dict[str, Callable[[Any], Task]] = {"PickCube-v1": PickCube, "PushCube-v1": PushCube, "PullCube-v1": PullCube}
+TASKS: dict[str, Callable[[Any, float], Task]] = {
+    "PickCube-v1": PickCube,
+    "PushCube-v1": PushCube,
+    "PullCube-v1": PullCube,
+}

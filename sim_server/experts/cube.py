@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-TCP, CUBE, GOAL = slice(14, 17), slice(18, 21), slice(21, 24)
+TCP, WIDTH, CUBE, GOAL = slice(14, 17), 17, slice(18, 21), slice(21, 24)
 OPEN, CLOSED = 0.08, 0.0
 FORWARD, UP = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
@@ -35,7 +35,9 @@ class PickCubeExpert:
     _LOST = 0.05
     """Between tool and cube: further apart, the cube was not taken along."""
     _GRIPPING = 2
-    """Steps of closing before the lift."""
+    """Steps of closing before the lift, at least; a slow gripper takes as long as its fingers move."""
+    _STILL = 0.001
+    """Metres a step: fingers that move less have closed on something."""
 
     def __init__(self, max_step: float) -> None:
         self._limit = max_step
@@ -44,6 +46,8 @@ class PickCubeExpert:
     def reset(self) -> None:
         """Start with an open hand."""
         self._closing = 0
+        self._gripped = False
+        self._width = OPEN
 
     def act(self, state: np.ndarray) -> np.ndarray:
         """[dx, dy, dz, width] in metres, float32, for ``state`` [24]."""
@@ -52,10 +56,12 @@ class PickCubeExpert:
         aside = float(np.hypot(offset[0], offset[1]))
         above = aside < self._ASIDE
         if self._closing and float(np.linalg.norm(offset)) > self._LOST:
-            self._closing = 0  # begin again
+            self._closing, self._gripped = 0, False  # begin again
+        moved, self._width = self._width - float(state[WIDTH]), float(state[WIDTH])
         if self._closing or (above and abs(float(offset[2])) < self._HIGH):
             self._closing += 1
-            if self._closing <= self._GRIPPING:
+            self._gripped = self._gripped or (self._closing > self._GRIPPING and moved < self._STILL)
+            if not self._gripped:
                 return _action(np.zeros(3), CLOSED)
             return _action(_toward(goal, cube, 1.4, self._limit), CLOSED)
         height = 0.0 if above else min(0.06, 2.5 * aside)

@@ -212,6 +212,26 @@ def test_gain_scales_the_displacement_and_not_the_width():
     assert np.array_equal(strong.step_chunk(wander(4), False).observation["state"], expected)
 
 
+def test_a_tighter_goal_takes_longer_and_ends_closer():
+    def distance(result):
+        return float(np.linalg.norm(result.observation["state"][CUBE] - result.observation["state"][GOAL]))
+
+    loose, tight = (run_expert(pick_cube(goal_tolerance=share), "PickCube-v1", 5) for share in (1.0, 0.1))
+    assert loose.success_once and 0.0025 < distance(loose) <= 0.025
+    assert tight.success_once == (distance(tight) <= 0.0025) and tight.episode_step > loose.episode_step
+
+
+def test_success_that_has_to_last_counts_when_it_has_lasted():
+    first, lasting = (run_expert(pick_cube(hold_steps=steps), "PickCube-v1", 5) for steps in (1, 4))
+    assert first.success_once and lasting.success_once
+    assert lasting.episode_step >= first.episode_step + 3
+
+
+def test_the_expert_waits_for_a_slow_gripper():
+    slow = {"gripper_speed": (0.2, 0.2), "action_delay_steps": (1, 1)}
+    assert sum(run_expert(pick_cube(**slow), "PickCube-v1", seed).success_once for seed in range(5)) >= 4
+
+
 def test_a_slow_gripper_follows_at_its_speed_and_goes_on_in_the_next_chunk():
     env, slow = pick_cube(), pick_cube(gripper_speed=(0.2, 0.2))  # 10 mm a control step
     closing, ramp = still(5), still(5)
@@ -247,7 +267,7 @@ def test_the_action_limit_is_the_contract_s_bound_and_clips():
 
 
 def test_a_saved_state_continues_exactly_also_past_an_unevaluated_success():
-    options = {"position_jitter": 0.002, "action_delay_steps": (1, 1), "gripper_speed": (0.5, 0.5)}
+    options = {"position_jitter": 0.002, "action_delay_steps": (1, 1), "gripper_speed": (0.5, 0.5), "hold_steps": 3}
     env, other = pick_cube(**options), pick_cube(**options)
     expert = make_expert("PickCube-v1")
     expert.reset()
