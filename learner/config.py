@@ -25,6 +25,20 @@ class StopConfig:
 
 
 @dataclass(frozen=True)
+class ExplorationConfig:
+    """How the noise of Flow-SDE changes: a(u) = final + (a(0) − final) · 2^(−u / half_life) after u updates."""
+
+    half_life: float = option(
+        0.0, "updates in which the noise level comes half the way to final; 0: it stays", minimum=0.0
+    )
+    final: float = option(0.2, "noise level it tends to", minimum=0.01)
+
+    def level(self, first: float, updates: int) -> float:
+        """a after ``updates`` updates of a run that began with a = ``first``."""
+        return self.final + (first - self.final) * 0.5 ** (updates / self.half_life) if self.half_life else first
+
+
+@dataclass(frozen=True)
 class LearnConfig:
     """Options of ``landbridge learn rl``."""
 
@@ -33,6 +47,7 @@ class LearnConfig:
         (), "HOST:PORT of environment servers to run a rollout worker for; none: start `landbridge learn worker` apart"
     )
     checkpoint: Path | None = option(None, "where to start from: the folder that `landbridge learn sft` wrote")
+    demos: Path | None = option(None, "demonstrations to keep close to, as far as ppo.imitation_weight says")
     run_dir: Path = option(Path("runs/rl"), "where metrics, checkpoints and the trajectory log go")
     resume: bool = option(False, "go on from run-dir's last checkpoint; --checkpoint is then not read")
     host: str = option("127.0.0.1", "address to listen on; loopback unless told otherwise")
@@ -56,6 +71,7 @@ class LearnConfig:
     threads: int = option(1, "torch's threads", minimum=1)
     worker_restarts: int = option(10, "times a worker that died is started again, all workers together", minimum=0)
     stop: StopConfig = option(StopConfig())
+    exploration: ExplorationConfig = option(ExplorationConfig())
     reward: RewardConfig = option(RewardConfig())
     returns: ReturnConfig = option(ReturnConfig())
     worker: WorkerConfig = option(WorkerConfig())
@@ -66,6 +82,8 @@ class LearnConfig:
             raise ValueError("policy: name at least one policy server")
         if self.checkpoint is None and not self.resume:
             raise ValueError("checkpoint: say where to start from, or --resume a run")
+        if (self.demos is not None) != (self.ppo.imitation_weight > 0):
+            raise ValueError("demos and ppo.imitation_weight go together: give both or neither")
         if 0 < self.max_buffered < self.batch:
             raise ValueError(f"max_buffered {self.max_buffered}: a batch of {self.batch} would never fill")
 

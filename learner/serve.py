@@ -14,9 +14,9 @@ import torch
 
 from landbridge import rpc, telemetry
 from landbridge.config import to_mapping
-from landbridge.errors import FailedPrecondition, Unavailable
+from landbridge.errors import FailedPrecondition, InvalidArgument, Unavailable
 from landbridge.policies.checkpoint import architecture_hash, load_checkpoint
-from landbridge.policies.flow import FlowPolicy
+from landbridge.policies.flow import FlowPolicy, NoiseKind
 from landbridge.policies.protocol import SampleMode
 from landbridge.process import Child, ProcessGroup, announce_ready, watch_parent
 from landbridge.tensors import dtype_name, dtype_number
@@ -30,11 +30,14 @@ from learner.journal import Journal
 from learner.metrics import Metrics
 from learner.publish import Announcements, Publisher
 from learner.service import LearnerServicer
+from learner.sft import Demonstrations, Rehearsal
 from learner.staleness import StalenessManager
 from learner.train import Model, Progress, Trainer
 from learner.trajectories import Layout, Meta, Trajectory, describe, from_message
 
 _ANY_VERSION = 1 << 62
+REHEARSED = 256
+"""Chunks of demonstrations that a gradient step looks at."""
 _FAREWELL = 3.0
 """Seconds workers have to hear that training is over."""
 
@@ -94,7 +97,7 @@ def build(config: LearnConfig, stop: threading.Event, tell: Callable[[str], None
         policy, progress, counters = loaded.policy, Progress(loaded.version), Counters()
     else:
         policy, progress, counters = restored.policy, _progress(run_dir, restored.progress), restored.progress.counters
-    model = _model(policy, config, restored)
+    model = model_of(policy, config, restored)
     log = TrajectoryLog[Meta](run_dir / "trajectories", describe, sync=config.sync)
     if restored:
         log.restore(restored.progress.cursor)
@@ -145,14 +148,28 @@ def build(config: LearnConfig, stop: threading.Event, tell: Callable[[str], None
     return Learner(config, model, log, intake, publisher, announcements, metrics, trainer, server)
 
 
-def _model(policy: FlowPolicy, config: LearnConfig, restored: recovery.Restored | None) -> Model:
+def model_of(policy: FlowPolicy, config: LearnConfig, restored: recovery.Restored | None = None) -> Model:
+    """``policy`` with what ``config`` trains it by; InvalidArgument where the two do not fit."""
+    if config.exploration.half_life and policy.config.noise is NoiseKind.NOISE:
+        raise InvalidArgument(
+            "this policy learns its noise (Flow-Noise): there is none to turn down", field="exploration"
+        )
     made = algorithm(config.algorithm)
     optimizers = made.make_optimizers(policy, config.algorithm_config)
     generator = torch.Generator().manual_seed(config.seed)
     if restored:
         restored.apply(optimizers, generator)
     update = restored.progress.update if restored else 0
-    return Model(policy, made, config.algorithm_config, optimizers, generator, update)
+    imitation = None
+    if config.demos is not None:
+        imitation = Rehearsal(policy, _fitting(Demonstrations.load(config.demos), policy, config.demos), REHEARSED)
+    return Model(policy, made, config.algorithm_config, optimizers, generator, update, imitation)
+
+
+def _fitting(demos: Demonstrations, policy: FlowPolicy, path: Path) -> Demonstrations:
+    if demos.contract != policy.contract:
+        raise InvalidArgument(f"{path}: recorded under another contract than the policy's", field="demos")
+    return demos
 
 
 def _progress(run_dir: Path, saved: recovery.Progress) -> Progress:

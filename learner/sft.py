@@ -105,6 +105,23 @@ def new_policy(demos: Demonstrations, config: FlowPolicyConfig, seed: int, scale
     return FlowPolicy(demos.contract, config, statistics_of(demos, names, scale))
 
 
+class Rehearsal:
+    """The policy's flow-matching loss on random chunks of demonstrations."""
+
+    def __init__(self, policy: FlowPolicy, demos: Demonstrations, batch: int) -> None:
+        """``batch`` chunks a call."""
+        self._policy, self._batch = policy, batch
+        chunks, mask = demos.chunks(policy.horizon)
+        self._actions, self._present = torch.from_numpy(chunks).float(), torch.from_numpy(mask)
+        self._obs = {n: torch.from_numpy(demos.observations[n]).float() for n in policy.config.actor_inputs}
+
+    def __call__(self, generator: torch.Generator) -> torch.Tensor:
+        """The loss [], of a batch that ``generator`` draws."""
+        index = torch.randint(len(self._actions), (self._batch,), generator=generator)
+        rows = {name: value[index] for name, value in self._obs.items()}
+        return self._policy.flow_matching_loss(rows, self._actions[index], self._present[index], generator)
+
+
 def train_sft(
     policy: FlowPolicy,
     demos: Demonstrations,
@@ -113,18 +130,14 @@ def train_sft(
 ) -> dict[str, float]:
     """Train in place; returns first and last loss (means over 100 steps)."""
     generator = torch.Generator().manual_seed(config.seed)
-    chunks, mask = demos.chunks(policy.horizon)
-    actions, present = torch.from_numpy(chunks).float(), torch.from_numpy(mask)
-    obs = {n: torch.from_numpy(demos.observations[n]).float() for n in policy.config.actor_inputs}
+    rehearse = Rehearsal(policy, demos, config.batch)
     parameters = policy.actor_parameters()
     optimizer = torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.steps, 0.1 * config.learning_rate)
     average = [p.detach().clone() for p in parameters]
     losses = []
     for step in range(config.steps):
-        index = torch.randint(len(actions), (config.batch,), generator=generator)
-        rows = {name: value[index] for name, value in obs.items()}
-        loss = policy.flow_matching_loss(rows, actions[index], present[index], generator)
+        loss = rehearse(generator)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -45,6 +45,8 @@ class Model:
     generator: torch.Generator
     update: int = 0
     """Updates done."""
+    imitation: Callable[[torch.Generator], torch.Tensor] | None = None
+    """The policy's loss on demonstrations."""
 
 
 def train_on(
@@ -68,8 +70,11 @@ def train_on(
         model.generator,
         updates_done=model.update,
         between=between,
+        imitation=model.imitation,
     )
     model.update += 1
+    if config.exploration.half_life:
+        model.policy.set_noise_level(config.exploration.level(model.policy.config.noise_level, model.update))
     values = {name: float(value) for name, value in metrics.as_dict().items()}
     return values if gap is None else values | {"behaviour_gap": gap}
 

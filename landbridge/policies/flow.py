@@ -43,7 +43,7 @@ class FlowPolicyConfig:
     """K, denoising steps."""
     noise: NoiseKind = NoiseKind.SDE_HYBRID
     noise_level: float = 0.4
-    """a of Flow-SDE."""
+    """a of Flow-SDE, to begin with (:meth:`FlowPolicy.set_noise_level`)."""
     sigma_min: float = 0.05
     sigma_max: float = 0.15
     """Range of Flow-Noise's learned std (normalised actions)."""
@@ -127,10 +127,18 @@ class FlowPolicy(nn.Module):
         # Flow-Noise takes the time grid alone from the schedule; its std is learned and noise_level not read.
         schedule = sde_schedule(config.steps, 1.0 if config.noise is NoiseKind.NOISE else config.noise_level)
         self._delta = schedule.delta
-        sde = torch.stack([schedule.x_scale, schedule.v_scale, schedule.std], 1)
         self.register_buffer("times", time_features(schedule.times, config.time_width), persistent=False)
-        self.register_buffer("sde", sde, persistent=False)
-        self.register_buffer("hybrid", hybrid_table(sde, schedule.delta), persistent=False)
+        # The noise is part of the weights: a version explores as the one who trained it decided.
+        self.register_buffer("sde", schedule.table())
+        self.register_buffer("hybrid", hybrid_table(schedule.table(), schedule.delta))
+
+    def set_noise_level(self, level: float) -> None:
+        """Explore with a = ``level`` from now on; Flow-SDE only, > 0 (ValueError)."""
+        if self.config.noise is NoiseKind.NOISE:
+            raise ValueError("Flow-Noise learns its std: there is no noise level to set")
+        schedule = sde_schedule(self.config.steps, level)
+        self.sde.copy_(schedule.table())
+        self.hybrid.copy_(hybrid_table(schedule.table(), schedule.delta))
 
     def _check(self, contract: Contract, config: FlowPolicyConfig, statistics: Statistics) -> None:
         for name in config.actor_inputs:

@@ -36,6 +36,10 @@ class Schedule:
     """mean = x_scale·x + v_scale·v of the stochastic step."""
     v_scale: Tensor
 
+    def table(self) -> Tensor:
+        """[K, 3]: x_scale, v_scale, std."""
+        return torch.stack([self.x_scale, self.v_scale, self.std], 1)
+
 
 def sde_schedule(steps: int, noise_level: float) -> Schedule:
     """Constants for K = ``steps`` and a = ``noise_level``; std = 0 is refused (ratio 1, silent non-learning)."""

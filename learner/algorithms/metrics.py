@@ -43,10 +43,14 @@ class UpdateMetrics:
     """Decisions whose importance weight was above the cap, with ``weight_mode`` = mask."""
     explained_variance: float
     """1 − Var(return − V_old) / Var(return); NaN where returns are all equal."""
+    imitation_loss: float
+    """On demonstrations; NaN where there are none."""
     actor_grad_norm: float
     critic_grad_norm: float
     skipped_steps: int
     """Gradient steps not taken because something was not finite."""
+    learning_rate: float
+    """The actor's."""
 
     def as_dict(self) -> dict[str, float]:
         """Name to number, NaNs left out (JSON has none)."""
@@ -86,6 +90,10 @@ class Recorder:
             1.0 - float((returns - values).var(correction=0)) / spread if spread > 0 else math.nan
         )
 
+    def learning_rate(self, rate: float) -> None:
+        """The actor's in this update."""
+        self._once["learning_rate"] = rate
+
     def critic(self, loss: float) -> None:
         """One gradient step of the critic."""
         self._steps["value_loss"].append(loss)
@@ -99,6 +107,10 @@ class Recorder:
             self._ratio_min = min(self._ratio_min, float(ratio.min()))
             self._ratio_max = max(self._ratio_max, float(ratio.max()))
             self._steps["clip_fraction"].append(float(clipped.float().mean()))
+
+    def imitation(self, loss: float) -> None:
+        """The loss on demonstrations in one gradient step of the actor."""
+        self._steps["imitation_loss"].append(loss)
 
     def gradients(self, norms: Mapping[str, float]) -> None:
         """Gradient norms before clipping."""
@@ -137,7 +149,9 @@ class Recorder:
             behaviour_kl=self._once["behaviour_kl"],
             masked_fraction=self._once["masked_fraction"],
             explained_variance=self._once["explained_variance"],
+            imitation_loss=mean("imitation_loss"),
             actor_grad_norm=mean("actor_grad_norm"),
             critic_grad_norm=mean("critic_grad_norm"),
             skipped_steps=self._skipped,
+            learning_rate=self._once["learning_rate"],
         )

@@ -43,6 +43,9 @@ class PPOConfig:
     """Options of the update. Defaults are those measured to climb on PickCube (docs/learning.md)."""
 
     learning_rate: float = option(5e-5, "of the actor (Adam)", minimum=0.0)
+    learning_rate_half_life: float = option(
+        0.0, "updates after which the actor's learning rate is half of what it was; 0: it stays", minimum=0.0
+    )
     critic_learning_rate: float = option(1e-3, "of the critic (Adam)", minimum=0.0)
     critic_warmup: int = option(1, "first updates that train the critic alone", minimum=0)
     clip_low: float = option(0.2, "the ratio is clipped below at 1 - clip_low", minimum=0.0, maximum=1.0)
@@ -61,6 +64,9 @@ class PPOConfig:
     normalise_advantages: bool = option(True, "zero mean, unit variance over the batch's valid decisions")
     huber_delta: float = option(10.0, "where the value loss turns linear, 0 for squares throughout", minimum=0.0)
     value_clip: float = option(0.0, "keep values within this of the old ones, 0 for free", minimum=0.0)
+    imitation_weight: float = option(
+        0.0, "weight of the flow-matching loss on demonstrations (--demos) beside the policy gradient", minimum=0.0
+    )
     entropy_bonus: float = option(0.0, "weight of the entropy of learned noise, a mean over steps", minimum=0.0)
     max_grad_norm: float = option(1.0, "gradient norm bound, actor and critic apart, 0 for none", minimum=0.0)
     on_nan: str = option(
@@ -86,6 +92,12 @@ def make_optimizers(policy: TrainablePolicy, config: PPOConfig) -> Optimizers:
         torch.optim.Adam(policy.actor_parameters(), lr=config.learning_rate, eps=1e-5),
         torch.optim.Adam(policy.critic_parameters(), lr=config.critic_learning_rate, eps=1e-5),
     )
+
+
+def actor_learning_rate(config: PPOConfig, updates_done: int) -> float:
+    """Of the next update. Late in training an update's noise undoes what a constant rate gains."""
+    half_life = config.learning_rate_half_life
+    return config.learning_rate * (0.5 ** (updates_done / half_life) if half_life > 0 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -240,9 +252,12 @@ def update(
     *,
     updates_done: int,
     between: Callable[[], None] = lambda: None,
+    imitation: Callable[[torch.Generator], Tensor] | None = None,
 ) -> UpdateMetrics:
     """Train ``policy`` on ``batch``. ``between`` is called after every minibatch.
 
+    ``imitation`` gives a loss of the policy on demonstrations; with ``imitation_weight`` it joins every gradient step
+    of the actor, so that what demonstrations show is kept where the reward does not speak (arXiv 1709.10087).
     ``updates_done`` counts earlier updates: while below ``critic_warmup`` the actor rests. Epochs go through the same
     minibatches in a new order. Raises TrainingDiverged (``on_nan`` = raise), ValueError where nothing has a target.
     """
@@ -251,12 +266,17 @@ def update(
     parts = [part for minibatch in minibatches for part in minibatch]
     recorder.staleness(*(torch.cat([getattr(p, name) for p in parts]) for name in ("proximal", "behaviour", "kept")))
     recorder.batch(batch)
+    rate = actor_learning_rate(config, updates_done)
+    for group in optimizers.actor.param_groups:
+        group["lr"] = rate
+    recorder.learning_rate(rate)
+    rehearse = _rehearsal(imitation, config, generator, recorder)
     actor_on = updates_done >= config.critic_warmup
     for _ in range(config.epochs):
         log_ratios: list[Tensor] = []
         for i in torch.randperm(len(minibatches), generator=generator).tolist():
             if actor_on:
-                log_ratio = _step_both(policy, optimizers, minibatches[i], config, recorder)
+                log_ratio = _step_both(policy, optimizers, minibatches[i], config, recorder, rehearse)
                 log_ratios.append(log_ratio)
                 if config.kl_check == "minibatch" and _too_far(approximate_kl(log_ratio), config):
                     actor_on = False
@@ -270,12 +290,36 @@ def update(
     return recorder.result()
 
 
+def _rehearsal(
+    imitation: Callable[[torch.Generator], Tensor] | None,
+    config: PPOConfig,
+    generator: torch.Generator,
+    recorder: Recorder,
+) -> Callable[[], None]:
+    """Adds the gradient of the imitation loss to what the actor's parameters hold."""
+    if imitation is None or not config.imitation_weight:
+        return lambda: None
+    given = imitation
+
+    def add() -> None:
+        loss = given(generator)
+        (config.imitation_weight * loss).backward()  # type: ignore[no-untyped-call]
+        recorder.imitation(float(loss.detach()))
+
+    return add
+
+
 def _too_far(kl: float, config: PPOConfig) -> bool:
     return 0 < config.target_kl < kl
 
 
 def _step_both(
-    policy: TrainablePolicy, optimizers: Optimizers, parts: list[Part], config: PPOConfig, recorder: Recorder
+    policy: TrainablePolicy,
+    optimizers: Optimizers,
+    parts: list[Part],
+    config: PPOConfig,
+    recorder: Recorder,
+    rehearse: Callable[[], None],
 ) -> Tensor:
     """One gradient step of actor and critic on one minibatch; returns log r of the decisions kept.
 
@@ -288,6 +332,7 @@ def _step_both(
         loss, metrics = ppo_loss(policy.evaluate(part.batch.obs, part.batch.trace), part, config, normaliser)
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(metrics)
+    rehearse()
     log_ratio = torch.cat([m.log_ratio for m in losses])
     value_loss, actor_loss = sum(m.value_loss for m in losses), sum(m.actor_loss for m in losses)
     chosen = {"actor": optimizers.actor, "critic": optimizers.critic}

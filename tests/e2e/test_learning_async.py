@@ -59,6 +59,7 @@ def test_hot_swaps_under_way_fail_nobody_mix_nothing_and_keep_samples_fresh(tmp_
         words = ["--policy", policy, "--env", sim, "--checkpoint", checkpoint, "--run-dir", run_dir, "--port", 0]
         words += ["--batch", 6, "--max-staleness", ETA, "--stop.updates", UPDATES, "--archive-every", 1]
         words += ["--ppo.epochs", 2, "--ppo.minibatch", 16, "--ppo.learning-rate", 1e-3, "--worker.groups", 2]
+        words += ["--exploration.half-life", 8, "--exploration.final", 0.1]  # every version has a noise of its own
         output = run("learn", "rl", *words)
         with PolicyClient(policy) as client:
             assert client.info().current_version == UPDATES
@@ -100,6 +101,8 @@ def check_staleness(run_dir: Path) -> None:
 def check_every_decision_is_of_the_version_it_names(run_dir: Path) -> None:
     versions = {int(p.name): load_checkpoint(p).policy for p in (run_dir / "versions").iterdir()}
     versions[0] = pendulum_policy()
+    stds = [float(versions[v].sde[1, 2]) for v in range(UPDATES + 1)]
+    assert stds == sorted(stds, reverse=True) and stds[8] == pytest.approx(stds[0] * 0.25 / 0.4)
     log, layout = TrajectoryLog(run_dir / "trajectories", describe), layout_of(versions[0])
     made = [from_message(pb.Trajectory.FromString(r.data), layout, UPDATES) for r in log.pending()]
     log.close()

@@ -248,7 +248,26 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, object], messa
         FlowPolicy(CONTRACT, FlowPolicyConfig(**options), STATISTICS)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("noise", [NoiseKind.SDE_HYBRID, NoiseKind.SDE_FULL])
+def test_a_noise_level_set_later_explores_as_one_built_in_and_travels_with_the_weights(noise: NoiseKind) -> None:
+    changed, built = make_policy(noise, noise_level=0.5), make_policy(noise, noise_level=0.2)
+    loud = sample(changed, 6)
+    exact = sample(changed, 6, SampleMode.DETERMINISTIC).actions
+    changed.set_noise_level(0.2)
+    arrived = make_policy(noise, seed=1, noise_level=0.5)
+    arrived.load_state_dict(changed.state_dict())
+    for policy in (changed, arrived):
+        drawn, expected = sample(policy, 6), sample(built, 6)
+        assert torch.equal(drawn.actions, expected.actions) and torch.equal(drawn.log_prob, expected.log_prob)
+        assert not torch.equal(drawn.actions, loud.actions)
+        again = policy.evaluate(observations(6), drawn.trace, with_value=False).log_prob
+        torch.testing.assert_close(again, drawn.log_prob, atol=1e-5, rtol=0)
+        assert torch.equal(sample(policy, 6, SampleMode.DETERMINISTIC).actions, exact)
+
+
 def test_noise_level_means_nothing_to_flow_noise() -> None:
+    with pytest.raises(ValueError, match="learns its std"):
+        make_policy(NoiseKind.NOISE).set_noise_level(0.3)
     make_policy(NoiseKind.NOISE, noise_level=0.0)
 
 

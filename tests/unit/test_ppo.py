@@ -404,6 +404,40 @@ def test_learning_rates_reach_their_optimizers() -> None:
     assert made.actor.param_groups[0]["lr"] == 1e-5 and made.critic.param_groups[0]["lr"] == 1e-2
 
 
+def test_the_actors_learning_rate_halves_and_the_critics_stays() -> None:
+    policy = make_policy()
+    batch, halving = make_batch(policy, 40), dataclasses.replace(FAST, learning_rate_half_life=10.0)
+    optimizers = ppo.make_optimizers(policy, halving)
+    for done, rate in ((0, 3e-4), (10, 1.5e-4), (25, 3e-4 * 2**-2.5)):
+        generator = torch.Generator().manual_seed(0)
+        metrics = ppo.update(policy, optimizers, batch, halving, generator, updates_done=done)
+        assert metrics.learning_rate == optimizers.actor.param_groups[0]["lr"] == pytest.approx(rate)
+        assert optimizers.critic.param_groups[0]["lr"] == halving.critic_learning_rate
+    assert run(policy, batch, FAST, updates_done=25).learning_rate == 3e-4
+
+
+def test_imitation_pulls_the_actor_towards_demonstrations_with_its_weight_and_leaves_the_critic() -> None:
+    def trained(weight: float) -> tuple[FlowPolicy, UpdateMetrics, float]:
+        policy = make_policy()
+        config = dataclasses.replace(FAST, imitation_weight=weight, learning_rate=3e-3, minibatch=64, epochs=20)
+        shown = policy.to_physical(torch.full((16, policy.horizon, 3), 0.5))
+        demos, everything = observations(16), torch.ones(16, policy.horizon, dtype=torch.bool)
+
+        def loss(generator: torch.Generator) -> Tensor:
+            return policy.flow_matching_loss(demos, shown, everything, generator)
+
+        still = dataclasses.replace(make_batch(policy, 40), advantages=torch.zeros(40))
+        optimizers = ppo.make_optimizers(policy, config)
+        generator = torch.Generator().manual_seed(0)
+        metrics = ppo.update(policy, optimizers, still, config, generator, updates_done=0, imitation=loss)
+        return policy, metrics, float(loss(torch.Generator().manual_seed(1)).detach())
+
+    (plain, unmoved, before), (pulled, metrics, after) = trained(0.0), trained(1.0)
+    assert "imitation_loss" not in unmoved.as_dict() and metrics.imitation_loss > 0.0
+    assert not moved(weights(plain), weights(make_policy())) and after < 0.9 * before
+    assert not moved(weights(plain, "critic"), weights(pulled, "critic"))
+
+
 def test_the_same_seed_trains_to_the_same_weights() -> None:
     ends = []
     for seed in (3, 3, 4):
