@@ -37,7 +37,8 @@ def play(run: Path, store: Path, trials: int, cell_flags: list[str]) -> Results:
                 architecture_hash=architecture_hash(trained.policy.architecture()),
             )
         limit = str(trained.policy.contract.action.bounds()[1][0])
-        cell = [*command, "robot", "serve", "--cell", "--port", "0", "--robot.action-limit", limit, *cell_flags]
+        cell = [*command, "robot", "serve", "--cell", "--port", "0", "--robot.action-limit", limit]
+        cell += ["--robot.max-episode-steps", str(DemoConfig().trial_steps), *cell_flags]
         robot = group.start("robot", cell).wait_serving(START)
         arms = ["--arm", "sft=0", "--arm", f"rl={trained.version}"]
         campaign = group.start(

@@ -12,16 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from landbridge import environments
 from landbridge.demo.config import DemoConfig
 from landbridge.demo.progress import Progress, clock
-from landbridge.errors import LandbridgeError, Unavailable
+from landbridge.errors import InvalidArgument, LandbridgeError, NotFound, Unavailable
 from landbridge.intervals import Rate
 from landbridge.policy.client import PolicyClient
 from landbridge.process import Child, ProcessGroup
 
 START_TIMEOUT = 240.0
 STAGES = 8
+EVALUATION_ENVS = 4
+"""Simulators that demonstrations and evaluations run in: short work, and two cores are busy with two."""
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
@@ -43,7 +47,7 @@ class Demo:
             version = self.current_version(policy.address)
             for label, number in (("sft", 0), ("rl", version)):
                 self.results[label] = self.evaluate(group, policy.address, simulator.address, label, number)
-            self.stop(simulator)
+            self._stop(simulator)
             self._campaign(group, policy.address, version)
         return self._report()
 
@@ -66,21 +70,32 @@ class Demo:
         self.progress.tell(None, line)
 
     def train(self, group: ProcessGroup) -> tuple[Child, Child]:
-        """Demonstrations, imitation, reinforcement learning; returns the simulator's and the policy's servers."""
-        config, run = self.config, self.run
+        """Demonstrations, imitation, reinforcement learning.
+
+        Returns a simulator as ManiSkill makes it, for evaluations, and the policy server, which holds the imitated
+        version 0 and the newest.
+        """
+        config, demos, checkpoint = self.config, self.run / "demonstrations.npz", self.run / "sft"
         self.progress.begin("demonstrations")
-        simulator = self.simulator(group, config.episode_steps)
-        demos = run / "demonstrations.npz"
+        training = self._server(group, "training-simulator", self._simulator(config.envs, self._randomisation()))
         self._command(
             group,
             "demonstrations",
-            ["sim", "demos", simulator.address, "--episodes", config.demonstrations, "--out", demos]
+            ["sim", "demos", training.address, "--episodes", config.demonstrations, "--out", demos]
             + ["--first-seed", 2_000_000 + 10_000 * config.seed],
         )
         self.progress.done(f"{config.demonstrations} episodes of the scripted expert")
+        plain = group.start("simulator", _command_line(self._simulator(EVALUATION_ENVS, {})))  # beside imitation
+        self._imitate(group, demos, checkpoint)
+        policy = self._server(group, "policy", ["policy", "serve", "--checkpoint", checkpoint, "--port", 0, "--pin", 0])
+        plain.wait_serving(START_TIMEOUT)
+        self._reinforce(group, policy.address, training.address, demos)
+        self._stop(training)
+        return plain, policy
 
+    def _imitate(self, group: ProcessGroup, demos: Path, checkpoint: Path) -> None:
+        config = self.config
         self.progress.begin("imitation")
-        checkpoint = run / "sft"
         self._command(
             group,
             "imitation",
@@ -88,32 +103,37 @@ class Demo:
             + ["--sft.seed", config.seed, "--policy.critic-inputs", "state,privileged"]
             + ["--policy.noise-level", config.noise_level],
         )
-        policy = self._server(group, "policy", ["policy", "serve", "--checkpoint", checkpoint, "--port", 0, "--pin", 0])
-        self.progress.done(f"policy server at {policy.address} serves version 0")
+        self.progress.done(f"{config.imitation_steps} steps")
 
+    def _reinforce(self, group: ProcessGroup, policy: str, env: str, demos: Path) -> None:
+        config = self.config
         self.progress.begin("reinforcement learning")
         self._command(
             group,
             "learner",
-            ["learn", "rl", "--config", config.training, "--policy", policy.address, "--env", simulator.address]
-            + ["--checkpoint", checkpoint, "--run-dir", run / "rl", "--port", 0, "--seed", config.seed]
+            ["learn", "rl", "--config", config.training, "--policy", policy, "--env", env]
+            + ["--checkpoint", self.run / "sft", "--demos", demos]
+            + ["--run-dir", self.run / "rl", "--port", 0, "--seed", config.seed]
             + ["--stop.minutes", config.minutes],
             seconds=60.0 * config.minutes,
         )
-        self.progress.done(
-            f"{self.current_version(policy.address)} versions hot-swapped into the running policy server"
-        )
-        return simulator, policy
+        self.progress.done(f"{self.current_version(policy)} versions hot-swapped into the running policy server")
 
-    def simulator(self, group: ProcessGroup, episode_steps: int) -> Child:
-        """A running sim server of the task."""
-        config = self.config
-        return self._server(
-            group,
-            f"simulator-{episode_steps}",
-            ["sim", "serve", f"maniskill:{config.task}", "--num-envs", config.envs, "--port", 0]
-            + ["--option", f"action_limit={config.action_limit}", "--option", f"max_episode_steps={episode_steps}"],
-        )
+    def _randomisation(self) -> dict[str, Any]:
+        """Options of the simulator that training runs in."""
+        path = self.config.simulator
+        if not path.is_file():
+            raise NotFound(f"no simulator options at {path}", field="simulator")
+        options = yaml.safe_load(path.read_text())
+        if not isinstance(options, dict):
+            raise InvalidArgument(f"{path}: a mapping of simulator options was expected", field="simulator")
+        return options
+
+    def _simulator(self, envs: int, options: dict[str, Any]) -> list[object]:
+        words: list[object] = ["sim", "serve", f"maniskill:{self.config.task}", "--num-envs", envs, "--port", 0]
+        for name, value in {"action_limit": self.config.action_limit, **options}.items():
+            words += ["--option", f"{name}={json.dumps(value)}"]
+        return words
 
     def evaluate(self, group: ProcessGroup, policy: str, env: str, label: str, version: int) -> dict[str, Any]:
         self.progress.begin(f"evaluation of version {version} in simulation")
@@ -135,7 +155,8 @@ class Demo:
             group,
             "robot",
             ["robot", "serve", "--cell", "--port", 0, "--robot.task", config.task]
-            + ["--robot.speed", config.cell_speed, "--robot.action-limit", config.action_limit],
+            + ["--robot.speed", config.cell_speed, "--robot.action-limit", config.action_limit]
+            + ["--robot.max-episode-steps", config.trial_steps],
         )
         self._command(
             group,
@@ -175,8 +196,7 @@ class Demo:
         return child
 
     @staticmethod
-    def stop(child: Child) -> None:
-        """End a server that is no longer needed."""
+    def _stop(child: Child) -> None:
         child.terminate()
         child.wait(4.0)
         child.kill()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from landbridge import environments
-from landbridge.demo.config import TRAINING, DemoConfig
+from landbridge.demo.config import SIMULATOR, TRAINING, DemoConfig
 
 pytestmark = pytest.mark.skipif(
     any(environments.state(name) != "ready" for name in ("maniskill", "robosuite")),
@@ -66,6 +67,14 @@ def test_the_training_file_is_read_in_full():
     from landbridge import config
     from learner.config import LearnConfig
 
-    loaded = config.load(LearnConfig, TRAINING, ["policy=127.0.0.1:1", "checkpoint=x"])
+    loaded = config.load(LearnConfig, TRAINING, ["policy=127.0.0.1:1", "checkpoint=x", "demos=y"])
     assert loaded.batch == 512 and loaded.ppo.learning_rate == 1e-4 and loaded.reward.potential
     assert DemoConfig().training == TRAINING
+
+
+def test_the_training_simulator_takes_every_option_of_its_file():
+    from landbridge import config
+    from sim_server.adapters.maniskill_options import ManiSkillOptions
+
+    options = config.from_mapping(ManiSkillOptions, yaml.safe_load(SIMULATOR.read_text()))
+    assert options.randomises and options.hold_steps == 4 and options.gripper_speed == (0.2, 1.2)
