@@ -17,7 +17,7 @@ class DemoConfig:
 
     task: str = option("PickCube-v1", "the ManiSkill task, and the cell's")
     run_dir: Path = option(Path("runs/demo"), "where everything goes; an earlier demo there is moved aside")
-    demonstrations: int = option(16, "episodes of the scripted expert to imitate: few, for a weak start", minimum=1)
+    demonstrations: int = option(24, "episodes of the scripted expert to imitate: few, for a weak start", minimum=1)
     imitation_steps: int = option(3000, "gradient steps of imitation", minimum=1)
     action_limit: float = option(0.1, "largest displacement a step may command, metres", minimum=0.005, maximum=0.1)
     noise_level: float = option(0.5, "a of Flow-SDE: exploration", minimum=0.01)

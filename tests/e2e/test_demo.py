@@ -77,4 +77,4 @@ def test_the_training_simulator_takes_every_option_of_its_file():
     from sim_server.adapters.maniskill_options import ManiSkillOptions
 
     options = config.from_mapping(ManiSkillOptions, yaml.safe_load(SIMULATOR.read_text()))
-    assert options.randomises and options.hold_steps == 4 and options.gripper_speed == (0.2, 1.2)
+    assert options.randomises and options.goal_tolerance == 0.7 and options.gripper_speed == (0.2, 1.2)
