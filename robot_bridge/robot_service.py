@@ -65,22 +65,13 @@ class RobotServicer(robot_pb2_grpc.RobotServiceServicer):
             with layer.lock:
                 decisions = [_decision(d) for d in layer.recent if d.time > told]
                 told = max([told, *(d.time for d in layer.recent)])
-            if decisions or (state.measured_at, layer.mode.value) != sent:
-                sent = state.measured_at, layer.mode.value
-                yield self._telemetry(state, decisions)
+                news = state.measured_at, layer.mode.value
+            if decisions or news != sent:
+                sent = news
+                yield _telemetry(state, news[1], decisions)
                 time.sleep(pause)
             else:
                 time.sleep(_LOOK)
-
-    def _telemetry(self, state: RobotState, decisions: list[pb.SafetyDecision]) -> pb.Telemetry:
-        measured = {
-            "joint_position": state.joint_position,
-            "joint_velocity": state.joint_velocity,
-            "tool_position": state.tool_position,
-            "gripper_width": np.array([state.gripper_width]),
-        }
-        mode = _mode(self._environment.layer.mode.value)
-        return pb.Telemetry(time=state.measured_at, measured=encode_map(measured), mode=mode, decisions=decisions)
 
     def _state(self) -> pb.SafetyState:
         layer = self._environment.layer
@@ -98,6 +89,16 @@ class RobotServicer(robot_pb2_grpc.RobotServiceServicer):
 
 def _mode(number: int) -> Any:
     return pb.SafetyMode.Name(number)
+
+
+def _telemetry(state: RobotState, mode: int, decisions: list[pb.SafetyDecision]) -> pb.Telemetry:
+    measured = {
+        "joint_position": state.joint_position,
+        "joint_velocity": state.joint_velocity,
+        "tool_position": state.tool_position,
+        "gripper_width": np.array([state.gripper_width]),
+    }
+    return pb.Telemetry(time=state.measured_at, measured=encode_map(measured), mode=_mode(mode), decisions=decisions)
 
 
 def _decision(recorded: Recorded) -> pb.SafetyDecision:

@@ -24,7 +24,7 @@ class DemoConfig:
     minutes: float = option(12.0, "of reinforcement learning", minimum=0.0)
     training: Path = option(TRAINING, "YAML file with settings of `landbridge learn rl`")
     simulator: Path = option(SIMULATOR, "YAML file with options of the simulator that demonstrations and RL run in")
-    envs: int = option(12, "simulators RL runs in, a process each", minimum=2)
+    envs: int = option(12, "simulators that demonstrations and RL run in, a process each", minimum=2)
     evaluation_episodes: int = option(100, "unseen seeds a version is evaluated on in simulation", minimum=1)
     trials: int = option(25, "trials a version in the cell", minimum=1)
     trial_steps: int = option(50, "time limit of a trial in the cell, in control steps: the task's own", minimum=1)

@@ -25,7 +25,7 @@ from landbridge.process import Child, ProcessGroup
 START_TIMEOUT = 240.0
 STAGES = 8
 EVALUATION_ENVS = 4
-"""Simulators that demonstrations and evaluations run in: short work, and two cores are busy with two."""
+"""Simulators that evaluations run in: short work, and two cores are busy with two."""
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 

@@ -12,11 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from landbridge.config import option
-from sim_server.adapters.maniskill_contract import MAX_WIDTH
+from sim_server.adapters.maniskill_contract import CONTROL_RATE, MAX_WIDTH
 from sim_server.adapters.maniskill_panda import ARM_JOINTS
 
-CONTROL_PERIOD = 0.05
-"""Seconds a control step."""
 _RANGES = ("action_gain", "action_delay_steps", "gripper_speed", "cube_friction", "cube_mass_scale")
 _RANDOM = ("position_noise", "position_jitter", "velocity_noise", *_RANGES)
 
@@ -101,7 +99,7 @@ class Randomisation:
         self.delay = int(rng.integers(options.action_delay_steps[0], options.action_delay_steps[1] + 1))
         friction, mass, gripper = rng.uniform(0.0, 1.0, 3)
         if options.gripper_speed is not None:
-            self.width_step = CONTROL_PERIOD * _between(options.gripper_speed, gripper)
+            self.width_step = _between(options.gripper_speed, gripper) / CONTROL_RATE
         if options.cube_friction is not None:
             self.friction = _between(options.cube_friction, friction)
         if options.cube_mass_scale is not None:
